@@ -57,7 +57,7 @@ AMBIGUOUS: dict[str, bytes] = {
     "no target": _line(b"GET HTTP/1.1"),
     "absolute form": _line(b"GET http://127.0.0.1/healthz HTTP/1.1"),
     "absolute form of another host": _line(b"GET http://evil.example/healthz HTTP/1.1"),
-    "asterisk form": _line(b"OPTIONS * HTTP/1.1"),
+    "asterisk form of another method": _line(b"GET * HTTP/1.1"),
     "relative target": _line(b"GET healthz HTTP/1.1"),
     "fragment": _line(b"GET /healthz#top HTTP/1.1"),
     "byte above ASCII in the target": _line(b"GET /healthz\xff HTTP/1.1"),

@@ -187,7 +187,7 @@ def test_a_response_has_its_length_and_keeps_the_connection() -> None:
     ("method", "version", "expected"),
     [
         (b"GET", b"1.1", b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"),
-        (b"HEAD", b"1.1", b"transfer-encoding: chunked\r\n\r\n"),
+        (b"HEAD", b"1.1", b"\r\n"),
         (b"GET", b"1.0", b"connection: close\r\n\r\nabcde"),
         (b"HEAD", b"1.0", b"connection: close\r\n\r\n"),
     ],

@@ -11,7 +11,7 @@ import pytest
 
 from sparrow.broker.config import BrokerConfig
 from sparrow.frontends.http import before_login
-from sparrow.frontends.http.connection import Connection
+from sparrow.frontends.http.connection import HttpConnection
 from tests.http_frontend.conftest import Http, MakeHttp
 from tests.http_frontend.raw import Raw, request
 
@@ -26,10 +26,9 @@ def large(size_bytes: int) -> dict[str, str]:
     return {"X-Padding": "a" * size_bytes}
 
 
-def only_connection(http: Http) -> Connection:
-    serving: Any = http.frontend._http_server
-    (connection,) = serving._state.connections
-    assert isinstance(connection, Connection)
+def only_connection(http: Http) -> HttpConnection:
+    (connection,) = http.frontend.open_connections
+    assert isinstance(connection, HttpConnection)
     return connection
 
 
@@ -88,8 +87,8 @@ async def test_requests_that_wait_for_the_first_login_share_the_16_KiB(make_http
         assert (await raw.response()).status == 401  # the connection ends with it
         assert await raw.ended() == b""
     async with Raw(http.port) as raw:
-        raw.send(request("GET", "/v1/topics", headers=RIGHT) * (before_login.MAX_PIPELINED + 1))
-        responses = [await raw.response() for _ in range(before_login.MAX_PIPELINED + 1)]
+        raw.send(request("GET", "/v1/topics", headers=RIGHT) * (16 + 1))
+        responses = [await raw.response() for _ in range(16 + 1)]
         assert {each.status for each in responses} == {200}
 
 
@@ -108,19 +107,19 @@ async def test_the_body_of_a_request_is_not_read_before_its_login(make_http: Mak
     head = request("POST", "/v1/topics/t/messages", None, {**WRONG, "Content-Length": str(16 << 20)})
     async with Raw(http.port) as raw:
         raw.send(head)
-        await until(lambda: http.frontend.is_loaded and only_connection(http)._running is not None)
+        await until(lambda: http.frontend.connections and only_connection(http).has_work)
         connection = only_connection(http)
-        exchange = connection.cycle
+        (exchange,) = connection._requests
         raw.send(bytes(16 << 20))
-        await until(lambda: connection.flow.read_paused)
+        await until(lambda: connection.is_paused_by_us)
         for _ in range(20):
             await asyncio.sleep(0.01)
-            assert connection.flow.read_paused
-        assert len(exchange.body) <= 256 << 10  # one read of the loop
+            assert connection.is_paused_by_us
+        assert exchange.body_bytes <= 256 << 10  # one read of the loop
         with suppress(ConnectionError):
             assert (await raw.response()).status == 401
     await until(lambda: not http.frontend.connections)
-    assert http.frontend.login_budget.reserved_bytes == http.frontend.budget.reserved_bytes == 0
+    assert http.frontend.login_budget.reserved_bytes == http.frontend.receive_budget.reserved_bytes == 0
 
 
 async def test_bodies_before_their_logins_share_a_budget(

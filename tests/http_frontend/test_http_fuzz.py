@@ -116,5 +116,5 @@ async def test_damaged_requests_meet_no_bug(
         while http.frontend.connections:
             await asyncio.sleep(0.01)
     assert not caplog.records
-    assert http.frontend.budget.reserved_bytes == http.frontend.budget.waiting == 0
+    assert http.frontend.receive_budget.reserved_bytes == http.frontend.receive_budget.waiting == 0
     assert (await http.get("/healthz")).status == 200

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -16,12 +15,6 @@ from websockets.asyncio.client import ClientConnection
 
 from tests.http_frontend.conftest import Http, http, make_http
 from tests.http_frontend.raw import Raw, request
-
-# pytest rewrites the modules of plugins, which sparrow is, as they are imported, and Python 3.11
-# cannot make syntax trees in two threads at once: so everything that the frontend loads in a thread
-# is imported here.
-for _name in ("app", "gate", "connection"):
-    importlib.import_module(f"sparrow.frontends.http.{_name}")
 
 __all__ = ["Events", "Socket", "event_stream", "http", "make_http", "socket_to"]
 

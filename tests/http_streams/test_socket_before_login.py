@@ -21,7 +21,7 @@ async def test_a_message_has_16_KiB_before_the_login(make_http: MakeHttp) -> Non
     async with socket_to(http.port) as socket:
         await socket.send("hello", token="secret", id=LARGE)
         assert await socket.closed() == 1009
-    assert http.frontend.budget.reserved_bytes == http.frontend.login_budget.reserved_bytes == 0
+    assert http.frontend.receive_budget.reserved_bytes == http.frontend.login_budget.reserved_bytes == 0
 
 
 @pytest.mark.parametrize("by", ["hello", "header", "nothing"])

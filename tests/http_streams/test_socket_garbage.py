@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparrow.frontends.http.sockets import protocol
-from sparrow.frontends.http.sockets.protocol import SocketProtocol
+from sparrow.frontends.http.context import WRITE_HIGH_WATER_BYTES
+from sparrow.frontends.http.sockets import sockets
+from sparrow.frontends.http.sockets.connection import SocketConnection
 from tests.http_frontend.conftest import Http, MakeHttp
 from tests.http_frontend.raw import Raw
 from tests.http_streams.conftest import DEADLINE_S, fill, small_socket
@@ -95,7 +96,7 @@ async def raw_socket(http: Http) -> AsyncIterator[RawSocket]:
 
 
 @contextlib.asynccontextmanager
-async def deaf_socket(http: Http) -> AsyncIterator[tuple[RawSocket, SocketProtocol]]:
+async def deaf_socket(http: Http) -> AsyncIterator[tuple[RawSocket, SocketConnection]]:
     """Open a socket that does not read, and of whose replies the kernel buffers little. Yield it
     with the broker's side of it.
     """
@@ -103,9 +104,8 @@ async def deaf_socket(http: Http) -> AsyncIterator[tuple[RawSocket, SocketProtoc
     raw.reader, raw.writer = await asyncio.open_connection(sock=small_socket(http.port), limit=4096)
     socket = await opened(raw)
     raw.writer.transport.pause_reading()
-    assert http.frontend._http_server is not None
-    [served] = http.frontend._http_server._state.connections
-    assert isinstance(served, SocketProtocol)
+    [served] = http.frontend.open_connections
+    assert isinstance(served, SocketConnection)
     yield socket, served
     raw.writer.transport.abort()
 
@@ -258,14 +258,14 @@ async def test_large_messages_take_turns_for_the_memory_that_all_share(make_http
     whole = frame(TEXT, text)
     async with raw_socket(http) as first, raw_socket(http) as second:
         first.send(whole[:400_000])
-        await _until(lambda: http.frontend.budget.reserved_bytes == 900_000)
+        await _until(lambda: http.frontend.receive_budget.reserved_bytes == 900_000)
         second.send(whole[:400_000])
-        await _until(lambda: http.frontend.budget.waiting == 1)
+        await _until(lambda: http.frontend.receive_budget.waiting == 1)
         first.send(whole[400_000:])
         assert (await first.response())["type"] == "error"  # there is no member "pad"
         second.send(whole[400_000:])
         assert (await second.response())["type"] == "error"
-        await _until(lambda: http.frontend.budget.reserved_bytes == 0)
+        await _until(lambda: http.frontend.receive_budget.reserved_bytes == 0)
 
 
 async def test_who_goes_in_the_middle_of_a_large_message_frees_its_memory(make_http: MakeHttp) -> None:
@@ -273,12 +273,14 @@ async def test_who_goes_in_the_middle_of_a_large_message_frees_its_memory(make_h
     whole = frame(TEXT, b"x" * 800_000)
     async with raw_socket(http) as first, raw_socket(http) as second:
         first.send(whole[:400_000])
-        await _until(lambda: http.frontend.budget.reserved_bytes == 900_000)
+        await _until(lambda: http.frontend.receive_budget.reserved_bytes == 900_000)
         second.send(whole[:400_000])
-        await _until(lambda: http.frontend.budget.waiting == 1)
+        await _until(lambda: http.frontend.receive_budget.waiting == 1)
         second.raw.writer.transport.abort()
         first.raw.writer.transport.abort()
-        await _until(lambda: http.frontend.budget.reserved_bytes == 0 and http.frontend.budget.waiting == 0)
+        await _until(
+            lambda: not (http.frontend.receive_budget.reserved_bytes or http.frontend.receive_budget.waiting)
+        )
 
 
 async def _until(holds: object) -> None:
@@ -298,18 +300,22 @@ async def test_a_client_that_reads_no_response_is_not_read_from(http: Http, ques
     flood = question * 1000
     async with deaf_socket(http) as (socket, served):
         async with asyncio.timeout(DEADLINE_S):
-            while served._is_reading:
+            while served.can_write:
                 socket.send(flood)
                 await asyncio.sleep(0)
-        unsent = served.transport.get_write_buffer_size()
-        assert protocol.MAX_UNSENT_BYTES < unsent < 3 * protocol.MAX_UNSENT_BYTES
+        received = served.received_bytes
+        for _ in range(20):
+            socket.send(flood)
+            await asyncio.sleep(0.001)
+        assert served.received_bytes == received
+        assert WRITE_HIGH_WATER_BYTES < served.unsent_bytes < 1 << 20
 
 
 @pytest.mark.slow
 async def test_a_client_that_takes_nothing_is_given_up(
     make_http: MakeHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "SILENT_S", 0.1)
+    monkeypatch.setattr(sockets, "SILENT_S", 0.1)
     http = await make_http(sweep_interval_ms=10)
     await fill(http, "t", *["x" * 100_000] * 80)
     async with deaf_socket(http) as (socket, _):

@@ -11,7 +11,7 @@ import websockets
 from websockets.exceptions import InvalidStatus
 
 from sparrow.broker.config import BrokerConfig
-from sparrow.frontends.http.sockets import protocol
+from sparrow.frontends.http.sockets import connection, sockets
 from tests.http_frontend.conftest import Http, MakeHttp
 from tests.http_streams.conftest import DEADLINE_S, socket_to
 
@@ -85,7 +85,7 @@ async def test_a_client_that_does_not_log_in_is_refused_and_disconnected(make_ht
 async def test_who_says_nothing_is_put_out_after_a_while(
     make_http: MakeHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "HELLO_S", 0.0)
+    monkeypatch.setattr(sockets, "HELLO_S", 0.0)
     http = await make_http(tokens=TOKENS, sweep_interval_ms=10)
     async with socket_to(http.port) as socket:
         assert await socket.closed() == 1008
@@ -114,7 +114,7 @@ async def test_no_compression_is_agreed_on_as_it_would_cost_memory_for_each_sock
 async def test_a_silent_client_is_pinged_and_stays_when_it_answers(
     make_http: MakeHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "PING_AFTER_S", 0.0)
+    monkeypatch.setattr(connection, "PING_AFTER_S", 0.0)
     http = await make_http(sweep_interval_ms=5)
     async with socket_to(http.port) as socket:
         await asyncio.sleep(0.1)
@@ -124,8 +124,8 @@ async def test_a_silent_client_is_pinged_and_stays_when_it_answers(
 async def test_a_client_that_answers_no_ping_is_given_up(
     make_http: MakeHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "PING_AFTER_S", 0.0)
-    monkeypatch.setattr(protocol, "SILENT_S", 0.02)
+    monkeypatch.setattr(connection, "PING_AFTER_S", 0.0)
+    monkeypatch.setattr(sockets, "SILENT_S", 0.02)
     http = await make_http(sweep_interval_ms=5)
     async with socket_to(http.port) as socket:
         socket.connection.transport.pause_reading()

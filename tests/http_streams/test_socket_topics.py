@@ -97,8 +97,7 @@ async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_records
 
 
 def sockets_of(http: Http) -> list[Any]:
-    serving = http.frontend._http_server
-    return [] if serving is None else list(serving._state.connections)
+    return list(http.frontend.open_connections)
 
 
 @pytest.mark.slow

@@ -314,12 +314,7 @@ async def _unsent_bytes(http: Http) -> int:
     async with asyncio.timeout(DEADLINE_S):
         while len(sizes) < 50 or sizes[-1] == 0 or len(set(sizes[-50:])) > 1:
             await asyncio.sleep(0.002)
-            served = (
-                http.frontend._http_server._state.connections
-                if http.frontend._http_server is not None
-                else ()
-            )
-            sizes += [each.transport.get_write_buffer_size() for each in served]
+            sizes += [each.unsent_bytes for each in http.frontend.open_connections]
     return sizes[-1]
 
 
@@ -343,7 +338,7 @@ async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_events(
             while not rendered:
                 await asyncio.sleep(0.001)
         async with asyncio.timeout(DEADLINE_S):
-            while not any(map(_is_held_up, http.frontend._http_server._state.connections)):  # type: ignore[union-attr]
+            while not any(map(_is_held_up, http.frontend.open_connections)):
                 await asyncio.sleep(0.001)
         assert len(rendered) < 10
         found = [await events.next() for _ in range(160)]
@@ -358,7 +353,7 @@ async def test_a_gap_that_opens_while_the_client_does_not_read_is_reported_in_or
         await http.broker.records.publish("t", 0, batch)
     async with event_stream(http.port, "/v1/topics/t/stream?from=beginning") as events:
         async with asyncio.timeout(DEADLINE_S):
-            while not any(map(_is_held_up, http.frontend._http_server._state.connections)):  # type: ignore[union-attr]
+            while not any(map(_is_held_up, http.frontend.open_connections)):
                 await asyncio.sleep(0.001)
         await http.broker.topics.delete_records("t", {0: 312})
         expected = 0
@@ -372,4 +367,4 @@ async def test_a_gap_that_opens_while_the_client_does_not_read_is_reported_in_or
 
 
 def _is_held_up(connection: Any) -> bool:
-    return connection.cycle is not None and connection.flow.write_paused
+    return bool(connection.has_work and not connection.can_write)

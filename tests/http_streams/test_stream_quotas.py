@@ -22,10 +22,9 @@ async def limit(http: Http, name: str) -> None:
 
 async def until_throttled(http: Http, socket_count: int = 1) -> None:
     """Wait until the broker does not read from the only socket."""
-    assert http.frontend._http_server is not None
-    connections = http.frontend._http_server._state.connections
+    connections = http.frontend.open_connections
     async with asyncio.timeout(DEADLINE_S):
-        while len(connections) < socket_count or any(each._is_reading for each in connections):
+        while len(connections) < socket_count or not all(each.is_paused_by_us for each in connections):
             await asyncio.sleep(0.001)
 
 

@@ -106,7 +106,7 @@ def test_a_licence_is_on_the_list_or_a_finding(audit, info, is_good):
 def test_the_lock_file_gives_what_is_shipped_and_nothing_of_development(audit):
     lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
     names = {each.name for each in audit.shipped(lock)}
-    assert {"cramjam", "kio", "uvicorn", "websockets", "pyspark", "httptools"} <= names
+    assert {"cramjam", "kio", "websockets", "pyspark", "httptools"} <= names
     assert not names & {"pytest", "ruff", "mypy", "hypothesis", "sparrow-broker"}
 
 

@@ -19,8 +19,6 @@ _IMPORT: Final = re.compile(
 SOURCE: Final = Path(__file__).parents[2] / "src"
 MAX_FILES: Final = 4
 MAX_CYCLES: Final = 6
-UNDER_RECONSTRUCTION: Final = "sparrow.frontends.http"
-"""Its two cycles go with the move to the connection core; then this line goes, too."""
 
 
 @cache
@@ -82,16 +80,11 @@ def _walk(
 
 
 def test_frontends_have_no_import_cycle() -> None:
-    found = [
-        group
-        for group in cycles()
-        if any(name.startswith("sparrow.frontends") for name in group)
-        and not any(name.startswith(UNDER_RECONSTRUCTION) for name in group)
-    ]
+    found = [group for group in cycles() if any(name.startswith("sparrow.frontends") for name in group)]
     assert not found, found
 
 
 def test_import_cycles_are_few_and_small() -> None:
     found = cycles()
-    assert len(found) <= MAX_CYCLES + 1, found  # with those of UNDER_RECONSTRUCTION
+    assert len(found) <= MAX_CYCLES, found
     assert all(len(group) <= MAX_FILES for group in found), found

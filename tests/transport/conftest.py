@@ -11,6 +11,9 @@ import uvloop
 
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
+from tests.http_frontend.conftest import make_http
+
+__all__ = ["broker", "make_http"]
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -162,6 +162,7 @@ NATIVE: Final = Spoken(
 
 async def open_http(broker: Broker, send_budget: SendBudget, tls: ssl.SSLContext | None) -> Served:
     limits = HttpLimits(
+        head_timeout_ms=STALL_MS,
         body_timeout_ms=STALL_MS,
         idle_timeout_ms=IDLE_MS,
         stall_timeout_ms=IDLE_MS,
@@ -171,10 +172,7 @@ async def open_http(broker: Broker, send_budget: SendBudget, tls: ssl.SSLContext
     logins = Logins(broker.users, Tokens({}), is_required=False)
     frontend = HttpFrontend(broker, logins=logins, limits=limits, send_budget=send_budget)
     port = await frontend.start("127.0.0.1", 0, tls=tls)
-    if hasattr(frontend, "_load"):  # its libraries
-        await frontend._load()
-    budget = getattr(frontend, "receive_budget", None) or frontend.budget
-    return Served(frontend, port, lambda: frontend.connections, budget)
+    return Served(frontend, port, lambda: frontend.connections, frontend.receive_budget)
 
 
 _HOST: Final = b"Host: localhost\r\n"

@@ -29,7 +29,6 @@ from tests.transport.peers import (
     STALL_MS,
     Served,
     Spoken,
-    open_http,
 )
 
 SECONDS: Final = 10.0
@@ -264,8 +263,7 @@ async def test_a_drain_ends_although_no_peer_does_what_it_should(scene: Scene, b
     begun = time.monotonic()
     await scene.served.frontend.drain(0.3)
     assert time.monotonic() - begun < SECONDS / 2
-    if scene.spoken.open is not open_http:  # a cancelled request keeps its share to the end
-        await scene.all_is_given_back()
+    await scene.all_is_given_back()
 
 
 async def fill(broker: Broker) -> None:

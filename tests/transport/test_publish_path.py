@@ -12,8 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import sparrow
+from sparrow.frontends.coalescer import Coalescer
+from sparrow.frontends.http.connection import HttpConnection
 from sparrow.frontends.kafka.context import Listener
 from sparrow.frontends.kafka.frontend import KafkaFrontend
+from sparrow.frontends.transport.context import TransportContext
+from tests.http_frontend.conftest import MakeHttp
+from tests.http_frontend.raw import Raw
 from tests.kafka_frontend.raw import RawClient
 from tests.kafka_frontend.requests import produce
 from tests.native_frontend.raw import OpenListener, batch_of
@@ -27,6 +32,7 @@ PACKAGE: Final = Path(sparrow.__file__).parent
 ARCHITECTURE: Final = PACKAGE.parents[1] / "docs" / "architecture.md"
 MOST_OF_KAFKA: Final = 16
 MOST_OF_NATIVE: Final = 12
+MOST_OF_HTTP: Final = 16
 _STEP: Final = re.compile(r"^ +([\w.]+) +([a-z_/]+\.py)\b", re.MULTILINE)
 
 
@@ -102,3 +108,36 @@ async def test_a_publish_of_the_native_client_reaches_the_file_by_the_functions_
         await opener.close()
     assert found == documented("The native client publishes:")
     assert len(found) <= MOST_OF_NATIVE
+
+
+async def test_a_publish_by_http_reaches_the_file_by_the_functions_that_are_documented(
+    make_http: MakeHttp,
+) -> None:
+    """It runs in three steps: the bytes start a task; the task waits for what other requests
+    publish at the same time; all of that is appended.
+    """
+    http = await make_http()
+    await http.broker.topics.create("orders", 1)
+    steps = {TransportContext.spawn.__code__: "read", Coalescer.publish.__code__: "handled"}
+    found: dict[str, list[tuple[str, str]]] = {}
+
+    def note(frame: Any, event: str, function: object) -> None:
+        if event == "call" and frame.f_code in steps:
+            found.setdefault(steps[frame.f_code], _functions(frame))
+        elif event == "c_call" and function in {os.pwritev, os.pwrite, os.write, os.writev}:
+            stack = _functions(frame)
+            if stack[0][0] == Coalescer._flush.__qualname__:
+                found["written"] = stack
+
+    async with Raw(http.port) as raw:
+        await raw.ask("POST", "/v1/topics/orders/messages", b"x")  # opens the log, loads modules
+        sys.setprofile(note)
+        try:
+            response = await raw.ask("POST", "/v1/topics/orders/messages", b"x")
+        finally:
+            sys.setprofile(None)
+    assert response.status == 200
+    path = found["read"] + found["handled"] + found["written"]
+    assert path[0][0] == HttpConnection.data_received.__qualname__
+    assert path == documented("A message comes by HTTP")
+    assert len(path) <= MOST_OF_HTTP

@@ -11,12 +11,13 @@ No message waits longer than the loop iteration in which it arrived.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.publishes import ACKS_ALL
-from sparrow.frontends.publisher import Message, Publisher
+from sparrow.frontends.publisher import Message, PublishedPart, Publisher, make_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.broker import Broker
     from sparrow.broker.publishes import Published
-    from sparrow.frontends.publisher import PublishedPart, PublishResult
+    from sparrow.frontends.publisher import PublishResult
 
 MAX_COALESCED_BYTES: Final = 64 << 10
 """Larger messages are appended individually: for them the cost of an append is small."""
@@ -79,49 +80,31 @@ class Coalescer(Publisher):
         return [await entry.result]
 
     def _flush(self) -> None:
-        pending_by_key, self._pending_by_key = self._pending_by_key, {}
-        for key, pending in pending_by_key.items():
+        """Append what has come, together as far as it is accepted."""
+        waiting = deque(self._pending_by_key.items())
+        self._pending_by_key = {}
+        while waiting:
+            key, pending = waiting.popleft()
             try:
-                self._append_together(key, pending)
+                terms = self.terms(key.topic, key.partition, principal=key.principal)
+                for run in make_runs([entry.message for entry in pending], terms):
+                    published = self.append(key.topic, run, key.acks, key.principal)
+                    if len(run.indexes) > 1 and published.done() and published.exception() is not None:
+                        waiting.extendleft((key, [pending[index]]) for index in reversed(run.indexes))
+                    else:
+                        part = PublishedPart(run.partition, run.indexes, run.timestamps, published)
+                        published.add_done_callback(partial(_resolve, part, pending))
+            except SparrowError as error:
+                if len(pending) == 1:
+                    _fail(pending, error)
+                else:
+                    waiting.extendleft((key, [entry]) for entry in reversed(pending))
             except Exception as error:  # noqa: BLE001 - a bug fails only these publishes
                 _fail(pending, error)
-
-    def _append_together(self, key: _CoalesceKey, pending: list[_PendingMessage]) -> None:
-        try:
-            parts = self._begin(key, pending)
-        except SparrowError as error:
-            if len(pending) == 1:
-                _fail(pending, error)
-            else:
-                self._append_separately(key, pending)
-            return
-        for part in parts:
-            if _is_refused(part) and len(part.indexes) > 1:
-                self._append_separately(key, [pending[index] for index in part.indexes])
-            else:
-                part.published.add_done_callback(partial(_resolve, part, pending))
-
-    def _append_separately(self, key: _CoalesceKey, pending: list[_PendingMessage]) -> None:
-        """Append each of the messages individually."""
-        for entry in pending:
-            self._append_together(key, [entry])
-
-    def _begin(self, key: _CoalesceKey, pending: list[_PendingMessage]) -> list[PublishedPart]:
-        return self.begin(
-            key.topic,
-            [entry.message for entry in pending],
-            partition=key.partition,
-            acks=key.acks,
-            principal=key.principal,
-        )
 
 
 def _size_bytes(message: Message) -> int:
     return len(message.value or b"") + len(message.key or b"")
-
-
-def _is_refused(part: PublishedPart) -> bool:
-    return part.published.done() and part.published.exception() is not None
 
 
 def _resolve(

@@ -196,7 +196,8 @@ class Publisher:
         """Append as `begin` does, but create a missing topic and do long work in a thread."""
         await self.ensure(topic, principal=principal)
         terms = self.terms(topic, partition, principal=principal)
-        return self._append_all(topic, await make_runs_async(messages, terms), acks, principal)
+        runs = await make_runs_async(messages, terms)
+        return [self._part(topic, run, acks, principal) for run in runs]
 
     async def ensure(self, topic: str, *, principal: Principal) -> None:
         """Create the topic if it is missing.
@@ -224,17 +225,11 @@ class Publisher:
             InvalidTimestamp, InvalidRecord: one of the messages is invalid.
         """
         runs = make_runs(messages, self.terms(topic, partition, principal=principal))
-        return self._append_all(topic, runs, acks, principal)
+        return [self._part(topic, run, acks, principal) for run in runs]
 
-    def _append_all(
-        self, topic: str, runs: Sequence[EncodedRun], acks: int, principal: Principal
-    ) -> list[PublishedPart]:
-        return [
-            PublishedPart(
-                run.partition, run.indexes, run.timestamps, self.append(topic, run, acks, principal)
-            )
-            for run in runs
-        ]
+    def _part(self, topic: str, run: EncodedRun, acks: int, principal: Principal) -> PublishedPart:
+        published = self.append(topic, run, acks, principal)
+        return PublishedPart(run.partition, run.indexes, run.timestamps, published)
 
     def terms(
         self, topic: str, partition: int, producer_id: int = -1, *, principal: Principal

@@ -1,3 +1,1 @@
-"""The HTTP frontend: REST, Server-Sent Events, WebSocket, metrics. Its libraries are loaded when
-the first client connects.
-"""
+"""The HTTP frontend: REST, Server-Sent Events, WebSocket, metrics."""

@@ -132,7 +132,7 @@ class _Arguments:
             InvalidArgument: one is given twice, or unknown; not if the struct forbids unknown ones.
         """
         if self._query_type.forbid_unknown_fields:
-            text = request.scope["query_string"].decode("latin-1")
+            text = request.query.decode("latin-1")
             return dict(parse_qsl(text, keep_blank_values=True))
         query = Query(request)
         texts = {field.name: query.text(field.name) for field in self._query_type.fields}

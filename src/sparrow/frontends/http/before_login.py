@@ -12,14 +12,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from sparrow.frontends.transport.receive_budget import ReceiveBudget
 
-LOGIN: Final = "login"
-"""Key in the state of a request for the connection's `BeforeLogin`."""
 MAX_BYTES: Final = 16 << 10
 """Bytes of one connection that need no reservation; also the largest message of a WebSocket before
 its login.
 """
-MAX_PIPELINED: Final = 16
-"""Requests of one connection that wait while the login of the first one is checked."""
 BUDGET_BYTES: Final = 64 << 20
 """Bytes of all connections before their logins together."""
 NO_ROOM: Final = (
@@ -33,15 +29,13 @@ class BeforeLogin:
 
     Args:
         budget: shared by all connections that have not logged in.
-        is_known: True if no login is required, or a certificate has identified the client.
     """
 
-    __slots__ = ("_budget", "_kept_bytes", "_reserved_bytes", "is_known")
+    __slots__ = ("_budget", "_kept_bytes", "_reserved_bytes")
 
-    def __init__(self, budget: ReceiveBudget, *, is_known: bool) -> None:
+    def __init__(self, budget: ReceiveBudget) -> None:
         self._budget = budget
         self._kept_bytes = self._reserved_bytes = 0
-        self.is_known = is_known
 
     def hold(self, size_bytes: int) -> bool:
         """Count bytes that are kept until the login. Return False if there is no room for them."""
@@ -54,11 +48,6 @@ class BeforeLogin:
             return False
         self._reserved_bytes += missing_bytes
         return True
-
-    def succeed(self) -> None:
-        """Record that the client has logged in."""
-        self.is_known = True
-        self.release()
 
     def release(self) -> None:
         """Release the memory."""

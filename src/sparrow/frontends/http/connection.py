@@ -1,629 +1,432 @@
-"""HTTP connections: uvicorn's HTTP protocol in the broker's loop, with the limits that a public
-listener needs.
+"""One HTTP connection: requests from the codec go to the gate, one after the other, and their
+responses to the socket.
 
-uvicorn parses (httptools) and runs the application. `Connection` adds:
-
-- limits on the size of the head, the number of pipelined requests and the number of connections;
-- timeouts for the head, the body, the pause between requests and a response that the client does
-  not read; one sweep checks them for all connections;
-- problem details for errors below the level of HTTP, sent after the responses that are due before
-  them;
-- an end that the client can read: if a response ends the connection while the client is still
-  sending, the socket is shut down for writing and incoming bytes are dropped for a moment. An
-  immediate close would reset the connection and lose the response (RFC 9112, section 9.6);
-- a notification of every request of a connection, not only the last one, when the client
-  disconnects.
+Pipelined requests wait in order. The client is not read from while one waits, nor while a body
+comes that nobody asks for; before the login, nothing is read behind the first request. An error
+below the level of requests is answered after the responses that are due before it, and ends the
+connection. A body above a small size reserves its whole length, one of unknown length the largest
+allowed length.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, cast
-
-import httptools
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
-from uvicorn.server import ServerState
+from collections import deque
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import Draining, Overloaded, SparrowError
 from sparrow.broker.access.sessions import Guard
-from sparrow.frontends.http.before_login import LOGIN, MAX_PIPELINED, BeforeLogin
-from sparrow.frontends.http.before_login import NO_ROOM as NO_LOGIN_ROOM
-from sparrow.frontends.http.context import EXCHANGE, GONE
-from sparrow.frontends.http.default_headers import DEFAULT_HEADERS
-from sparrow.frontends.http.identity import CERTIFICATE
-from sparrow.frontends.http.problems import TooSlow, response_parts
-from sparrow.frontends.http.sockets.protocol import SocketProtocol
-from sparrow.frontends.transport.admission import SLOT, host_of
-from sparrow.frontends.transport.tls import certificate_principal
-from sparrow.protocol.http.errors import (
-    HeadTooLarge,
-    MalformedRequest,
-    MethodNotAllowed,
-    UnsupportedMediaType,
+from sparrow.frontends.http.before_login import NO_ROOM, BeforeLogin
+from sparrow.frontends.http.problems import TooSlow, check_size
+from sparrow.frontends.http.request import ClientGone, Request
+from sparrow.frontends.http.responses import (
+    ReservedResponse,
+    Response,
+    StreamResponse,
+    problem_response,
 )
+from sparrow.frontends.transport.connection import Connection, PauseReason
+from sparrow.frontends.transport.liveness import Verdict
+from sparrow.frontends.transport.tls import certificate_principal
+from sparrow.protocol.http.codec import BodyPart, HttpCodec, RequestEnd
+from sparrow.protocol.http.errors import MalformedRequest
+from sparrow.protocol.http.heads import RequestHead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
-    from sparrow.frontends.http.asgi import App
+    from sparrow.broker.access.authz import Principal
     from sparrow.frontends.http.context import HttpContext
-    from sparrow.frontends.transport.admission import ConnectionSlot
-    from sparrow.frontends.transport.send_budget import Backlog, SendBudget
-
-LINGER_S: Final = 2.0
-"""Time during which incoming bytes are dropped before the connection is closed."""
-END_POLL_S: Final = 0.005
-MAX_REFUSED: Final = 100
-"""Rejected connections that may still read the reason; beyond it they are closed without one."""
-_LINE_BYTES: Final = 16
-"""Bytes of the request line beside the target: method, version, spaces."""
-_HEADER_BYTES: Final = 4
-"""Bytes of a header beside name and value."""
-TLS_LINGER_S: Final = 0.5
-"""`LINGER_S` for TLS, which ends in both directions at once."""
+    from sparrow.frontends.http.gate import Gate
+    from sparrow.frontends.http.sockets.sockets import Sockets
+    from sparrow.frontends.transport.liveness import Deadlines
 
 
-class HttpServer:
-    """State that all HTTP connections share. Loop thread only, except the constructor.
+_PIPELINED_SOCKET: Final = "a WebSocket needs a connection of its own; open a new one"
+
+
+class HttpPause(PauseReason):
+    """The reason of this protocol to pause reading."""
+
+    WORK: Final = 8
+    """A request is handled and another one waits, or its body is not asked for yet."""
+
+
+class HttpConnection(Connection["HttpContext"], asyncio.Protocol):
+    """One connection; see the module's text. Loop thread only.
 
     Args:
-        app: the application.
-        frontend: the frontend that accepts the connections.
+        gate: responds to the requests.
+        sockets: serves WebSockets.
     """
 
-    def __init__(self, app: App, frontend: HttpContext) -> None:
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
-        self._frontend = frontend
-        self._config = Config(
-            cast("Any", app),
-            http=Connection,
-            ws=SocketProtocol,
-            interface="asgi3",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            ws_per_message_deflate=False,
-            ws_max_size=frontend.limits.max_body_bytes,
-        )
-        self._config.load()
-        self._state = ServerState()
-        self._state.default_headers = list(DEFAULT_HEADERS)
-        self._refused: set[Connection] = set()
-
-    @property
-    def connections(self) -> int:
-        return len(self._state.connections)
-
-    @property
-    def is_busy(self) -> bool:
-        """Return True if a client is connected or a request is being handled."""
-        return bool(self._state.connections or self._state.tasks)
-
-    def protocol(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
-        return Connection(self._config, self._state, {}, None, frontend=self._frontend, refused=self._refused)
-
-    def sweep(self, now: float, date: bytes) -> None:
-        """Check the timeouts of all connections. `date` is the Date header of responses from now
-        on.
-        """
-        self._state.default_headers = [(b"date", date), *DEFAULT_HEADERS]
-        for connection in list(self._state.connections):
-            if isinstance(connection, Connection):
-                connection.sweep(now)
-
-    def shut_down(self) -> None:
-        """Close idle connections; the others end with their responses."""
-        for connection in list(self._state.connections):
-            connection.shutdown()
-
-    async def end(self, timeout_s: float) -> None:
-        """Cancel the remaining requests; clients have a moment to read why."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        for task in set(self._state.tasks):
-            task.cancel()
-        while self.is_busy and loop.time() < deadline:  # noqa: ASYNC110 - rare
-            await asyncio.sleep(END_POLL_S)
-        for connection in [*self._state.connections, *self._refused]:
-            connection.transport.abort()
-        await asyncio.sleep(0)
-
-
-class LingeringTransport:
-    """A transport whose `close` lets the client read the last response. Everything else is the
-    transport's own.
-    """
-
-    __slots__ = ("_backlog", "_is_ended", "_must_linger", "_transport", "write")
-
-    def __init__(self, transport: asyncio.Transport, must_linger: Callable[[], bool]) -> None:
-        self._transport = transport
-        self._must_linger = must_linger
-        self._is_ended = False
-        self._backlog: Backlog | None = None
-        self.write = transport.write
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def backlog_in(self, budget: SendBudget) -> Backlog:
-        """Return the account of the records that were sent and that the client has not read."""
-        if self._backlog is None:
-            transport = self._transport
-            self._backlog = budget.backlog(transport.get_write_buffer_size, lambda _: transport.abort())
-        return self._backlog
-
-    def lost(self) -> None:
-        """Close the account after a disconnect."""
-        if self._backlog is not None:
-            self._backlog.close()
-
-    def is_closing(self) -> bool:
-        return self._is_ended or self._transport.is_closing()
-
-    def close(self) -> None:
-        if self.is_closing():
-            return
-        if not self._must_linger():
-            self._transport.close()
-            return
-        self._is_ended = True
-        self._transport.resume_reading()
-        if not self._transport.can_write_eof():
-            asyncio.get_running_loop().call_later(TLS_LINGER_S, self._transport.close)
-            return
-        try:
-            self._transport.write_eof()
-        except OSError:  # the client has already disconnected
-            self._transport.abort()
-
-
-class Connection(HttpToolsProtocol):
-    """One HTTP connection; see the module's text."""
-
-    # With uvicorn's attributes a dictionary would be too large to share its keys with others, and
-    # would take 2 KiB.
     __slots__ = (
-        "_declines_upgrade",
-        "_final_response",
-        "_frontend",
-        "_guard",
-        "_head_bytes",
-        "_ignores_input",
-        "_is_ending",
-        "_is_in_head",
-        "_is_untouched",
-        "_limits",
-        "_lingering_transport",
-        "_login",
-        "_parsed_bytes",
-        "_refused",
-        "_running",
-        "_since",
-        "_stalled_since",
-        "_unparsed_bytes",
-        "_unsent_bytes",
+        "_before_login",
+        "_changed",
+        "_codec",
+        "_gate",
+        "_is_body_wanted",
+        "_refusal",
+        "_requests",
+        "_sockets",
+        "_task",
+        "certified",
     )
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-        *,
-        frontend: HttpContext,
-        refused: set[Connection],
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop or asyncio.get_running_loop())
-        self._frontend = frontend
-        self._refused = refused
-        """Rejected connections that have not read the reason yet."""
-        self._limits = frontend.limits
-        self._since = self.loop.time()
-        """Start of the current state of the connection, on the loop's clock."""
-        self._login = BeforeLogin(frontend.login_budget, is_known=not frontend.needs_login)
-        self.app_state[LOGIN] = self._login
-        self._head_bytes = 0
-        """Bytes of the current head as far as it is parsed; before the login, also those of earlier
-        requests.
-        """
-        self._unparsed_bytes = 0
-        """Bytes received of the current head of which the parser has not reported anything."""
-        self._parsed_bytes = 0
-        """Bytes of the current chunk that belong to bodies and complete heads."""
-        self._is_in_head = False
-        self._is_untouched = True
-        """True until the first byte arrives."""
-        self._final_response = b""
-        self._ignores_input = False
-        """True if incoming bytes are dropped: the connection ends with the responses that are
-        due.
-        """
-        self._is_ending = False
-        self._declines_upgrade = False
-        """True if the request offers another protocol that is not accepted."""
-        self._running: RequestResponseCycle | None = None
-        self._guard = Guard(frontend.broker.sessions, lambda _: self.transport.abort())
-        """Guard of the connection's certificate; credentials of a request count for that request
-        only.
-        """
-        self._unsent_bytes = 0
-        self._stalled_since = 0.0
+    def __init__(self, context: HttpContext, gate: Gate, sockets: Sockets) -> None:
+        super().__init__(context)
+        limits = context.limits
+        self._gate = gate
+        self._sockets = sockets
+        self._before_login = BeforeLogin(context.login_budget)
+        self._codec = HttpCodec(
+            context.common_headers,
+            max_head_bytes=min(limits.max_head_bytes, limits.max_unauthenticated_head_bytes),
+            max_headers=limits.max_headers,
+            max_pipelined=limits.max_pipelined,
+        )
+        self._codec.limit_note = ", which is the limit before the login"
+        self._requests: deque[Request] = deque()
+        """Requests without a complete response; the first one is being handled by `_task`."""
+        self._task: asyncio.Task[None] | None = None
+        self._refusal: SparrowError | None = None
+        """The error that ends the connection, after the responses that are due before it."""
+        self._is_body_wanted = False
+        """True while a handler waits for the body of its request."""
+        self._changed: asyncio.Future[None] | None = None
+        """Done when more of the body has come, or will not come."""
+        self.certified: Principal | None = None
 
-    # ── called by the transport ───────────────────────────────────────────────────────────────────
+    # ── called by the core ────────────────────────────────────────────────────────────────────────
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        refusal = self._maybe_refusal(transport)
-        self._lingering_transport = LingeringTransport(transport, self._must_linger)
-        super().connection_made(cast("Any", self._lingering_transport))
-        certified = certificate_principal(transport)
-        if certified is not None:
-            self.app_state[CERTIFICATE] = certified
-            self._login.is_known = True
-            self._guard.hold(certified)
-        if refusal is not None:
-            self._reject(refusal)
+    def opened(self) -> None:
+        assert self.transport is not None
+        self.certified = certificate_principal(self.transport)
+        self.guard.hold(self.certified)
+        if self.certified is not None or not self.context.needs_login:
+            self._login()
 
-    def _maybe_refusal(self, transport: asyncio.Transport) -> SparrowError | None:
-        if self._frontend.is_draining:
-            return Draining("The broker is shutting down; connect again later.")
-        try:
-            self.app_state[SLOT] = self._frontend.admission.admit(host_of(transport), transport.abort)
-        except Overloaded as refusal:
-            return refusal
-        return None
-
-    @property
-    def _slot(self) -> ConnectionSlot | None:
-        return self.app_state.get(SLOT)
-
-    def _reject(self, refusal: SparrowError) -> None:
-        """Send the reason and end the connection; close it without a reason if many read one
-        already.
-        """
-        self.connections.discard(self)
-        if len(self._refused) >= MAX_REFUSED:
-            self.transport.abort()
-            return
-        self._refused.add(self)
-        self._refuse(refusal)
-        self.loop.call_later(LINGER_S, self.transport.abort)
+    def refused(self, why: SparrowError) -> None:
+        self._refuse(why)
 
     def data_received(self, data: bytes) -> None:
-        if self._ignores_input:
+        if self.is_leaving:
             return
-        found = self._frontend.wrong_port.reply(data, self._peer()) if self._is_untouched else None
-        self._is_untouched = False
-        if found is not None:
-            self._refuse(MalformedRequest(found[0]))
-            return
-        self._parsed_bytes = 0
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError as error:
-            self._refuse(_error_of(error))
+        if not self.received_bytes:
+            found = self.context.wrong_port.reply(data, self.host)
+            if found is not None:
+                self._refuse(MalformedRequest(found[0]))
+                return
+        self.received_bytes += len(data)
+        if self.is_known or self._before_login.hold(len(data)):
+            self._codec.receive_data(data)
+            self._read()
         else:
-            if self._is_in_head:
-                self._unparsed_bytes += max(0, len(data) - self._parsed_bytes)
-                if max(self._head_bytes, self._unparsed_bytes) > self._max_head_bytes:
-                    self._refuse(self._head_too_large())
+            self._refuse(Overloaded(NO_ROOM))
 
-    def _peer(self) -> str:
-        name = self.transport.get_extra_info("peername")
-        return str(name[0]) if isinstance(name, tuple) else ""
+    def lost(self) -> None:
+        self._before_login.release()
+        for request in self._requests:
+            request.give_up()
+        self._notify()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._ignores_input = self._is_ending = True
-        self._guard.close()
-        if self._slot is not None:
-            self._slot.release()
-        self._login.release()
-        self._lingering_transport.lost()
-        self._refused.discard(self)
-        if self._running is not None:
-            _notify_gone(self._running)
-        self.pipeline.clear()
-        super().connection_lost(exc)
+    def granted(self) -> None:
+        super().granted()
+        self._notify()
 
-    # ── called by the parser ──────────────────────────────────────────────────────────────────────
+    @property
+    def deadlines(self) -> Deadlines:
+        is_in_body = self._codec.is_in_body
+        return self.context.deadlines if is_in_body else self.context.head_deadlines
 
-    def on_message_begin(self) -> None:
-        self._since = self.loop.time()
-        self._is_in_head = True
-        self._unparsed_bytes = 0
-        if self._login.is_known or self._running is None:
-            self._head_bytes = 0
-        limits = self._limits
-        most = limits.max_pipelined if self._login.is_known else min(MAX_PIPELINED, limits.max_pipelined)
-        if len(self.pipeline) >= most:
-            raise Overloaded(
-                f"{most} requests of this connection are waiting already; read some responses first"
+    @property
+    def unfinished_bytes(self) -> int:
+        is_due = not self.received_bytes or self._codec.is_in_head or self._codec.is_in_body
+        return int(is_due and self._refusal is None)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._requests)
+
+    def overdue(self, verdict: Verdict) -> None:
+        if verdict is Verdict.UNREAD:
+            self.abort()
+        elif verdict is not Verdict.STALLED or not self.received_bytes:
+            self.close()
+        elif self._codec.is_in_body:
+            self._refuse(
+                TooSlow(
+                    f"the body of the request did not arrive within {self.context.limits.body_timeout_ms} ms "
+                    "(http.body_timeout); send it faster, or in smaller parts"
+                )
             )
-        super().on_message_begin()
+        else:
+            self._refuse(
+                TooSlow(
+                    f"the head of a request did not arrive within {self.context.limits.head_timeout_ms} ms "
+                    "(http.head_timeout); send it faster"
+                )
+            )
 
-    def on_url(self, url: bytes) -> None:
-        self._head_bytes += len(url) + _LINE_BYTES
-        if self._head_bytes > self._max_head_bytes:
-            raise self._head_too_large()
-        self.url += url
+    def drain(self) -> None:
+        """Serve no request after those that have begun."""
+        self._codec.close_when_done()
+        if self._codec.must_close:
+            self.close()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value) + _HEADER_BYTES
-        if self._head_bytes > self._max_head_bytes:
-            raise self._head_too_large()
-        # A trailer follows the body and is not a header (RFC 9110, section 6.5.1).
-        if self._is_in_head:
-            super().on_header(name, value)
+    def cancel(self) -> None:
+        """Cancel the request that is being handled; its client has a moment to read why."""
+        if self._task is not None:
+            self._task.cancel()
 
-    def on_headers_complete(self) -> None:
-        self._is_in_head = False
-        self._parsed_bytes += self._head_bytes
-        self._since = self.loop.time()
-        if self._login.is_known and self._slot is not None:
-            self._slot.settle()
-        if self.parser.get_method() == b"CONNECT":
-            raise MethodNotAllowed("CONNECT is not supported: this is not a proxy")
-        self._check_head()
-        self._declines_upgrade = self.parser.should_upgrade() and not self._should_upgrade()
-        if not self._declines_upgrade:
-            super().on_headers_complete()
+    # ── requests in ───────────────────────────────────────────────────────────────────────────────
 
-    def on_body(self, body: bytes) -> None:
-        self._parsed_bytes += len(body)
-        super().on_body(body)
-        if not self._login.is_known:
-            self.flow.pause_reading()  # until a handler reads the body
-            if not self._login.hold(len(body)):
-                raise Overloaded(NO_LOGIN_ROOM)
+    def _read(self) -> None:
+        """Take the events of what was received."""
+        for event in self._codec.events():
+            if isinstance(event, RequestHead):
+                self._liveness.message_completed()
+                if self.is_known and self.slot is not None:
+                    self.slot.settle()
+                request = Request(event, self)
+                self._requests.append(request)
+                if self._requests[0] is request:
+                    self._task = self.context.spawn(self._serve(request))
+                elif event.upgrade == b"websocket":
+                    self._refuse(
+                        MalformedRequest("a WebSocket needs a connection of its own; open a new one")
+                    )
+                    return
+            elif isinstance(event, BodyPart):
+                self._requests[-1].add(event.data)
+                self._notify()
+            elif isinstance(event, RequestEnd):
+                self._requests[-1].is_complete = True
+                self._liveness.message_completed()
+                self._notify()
+                if not self.is_known:
+                    break
+            else:
+                self._refuse(event)
+                return
+        self._look()
 
-    def on_message_complete(self) -> None:
-        if not self._declines_upgrade:
-            super().on_message_complete()
+    def _look(self) -> None:
+        """Pause or resume reading."""
+        is_ahead = len(self._requests) > 1 or (bool(self._requests) and self._codec.is_in_head)
+        if is_ahead or (self._codec.is_in_body and not self._is_body_wanted):
+            self.pause_reading(HttpPause.WORK)
+        else:
+            self.resume_reading(HttpPause.WORK)
 
-    def _check_head(self) -> None:
-        """Check what httptools does not.
+    def authenticated(self, request: Request) -> None:
+        """Note that the client of a request has logged in."""
+        if request.principal.login is not None:
+            request.guard = Guard(self.context.broker.sessions, self.login_is_over)
+            request.guard.hold(request.principal)
+        if not self.is_known:
+            self._login()
+            self._read()
+
+    def _login(self) -> None:
+        self.is_known = True
+        self._before_login.release()
+        self._codec.max_head_bytes = self.context.limits.max_head_bytes
+        self._codec.limit_note = ""
+        if self.slot is not None and self.received_bytes:
+            self.slot.settle()
+
+    async def read_body(self, request: Request) -> None:
+        """Wait until the body of the request is complete, within the limits.
 
         Raises:
-            MalformedRequest: wrong version of HTTP or number of Host headers.
-            UnsupportedMediaType: a transfer coding other than chunked.
+            BodyTooLarge, Overloaded, ClientGone
         """
-        version = self.parser.get_http_version()
-        if version not in {"1.0", "1.1"}:
-            raise MalformedRequest(f"HTTP/{version} is not supported; use HTTP/1.1")
-        hosts = [value for name, value in self.headers if name == b"host"]
-        if len(hosts) > 1 or (not hosts and version == "1.1"):
-            raise MalformedRequest(
-                "a request of HTTP/1.1 must have exactly one Host header (RFC 9112, section 3.2)"
-            )
-        for name, value in self.headers:
-            if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-                raise UnsupportedMediaType(
-                    f"the transfer coding {value.decode('latin-1')!r} is not supported; use 'chunked'"
-                )
+        limits, announced_bytes = self.context.limits, request.head.content_length
+        self._codec.send_continue()
+        self._flush()
+        self._is_body_wanted = True
+        self._look()
+        try:
+            while True:
+                if request.is_gone:
+                    raise ClientGone
+                check_size(request.body_bytes, limits.max_body_bytes)
+                size_bytes = max(announced_bytes, request.body_bytes)
+                if size_bytes > limits.small_body_bytes and not self._reserved_bytes:
+                    await self._reserve(announced_bytes if announced_bytes > 0 else limits.max_body_bytes)
+                elif request.is_complete:
+                    return
+                else:
+                    await self._change()
+        finally:
+            self._is_body_wanted = False
 
-    # ── the exchanges ─────────────────────────────────────────────────────────────────────────────
+    async def _reserve(self, size_bytes: int) -> None:
+        """Wait for receive memory."""
+        self.reserve_input(size_bytes)
+        try:
+            async with asyncio.timeout(self.context.limits.body_timeout_ms / 1000):
+                while self._pause_reasons & PauseReason.BUDGET:
+                    await self._change()
+        except TimeoutError:
+            self.reserve_input(0)
+            raise Overloaded("the memory for bodies (receive_budget) is full; try again later") from None
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
-        cycle.scope["state"][EXCHANGE] = cycle
-        super()._start_asgi_task(cycle, app)
+    async def _change(self) -> None:
+        self._changed = self.context.loop.create_future()
+        await self._changed
 
-    def on_response_complete(self) -> None:
-        self.server_state.total_requests += 1
-        self._running = None
-        self._login.release()
-        if self.transport.is_closing():
+    def _notify(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+
+    # ── responses out ─────────────────────────────────────────────────────────────────────────────
+
+    async def _serve(self, request: Request) -> None:
+        started = perf_counter()
+        status = 0
+        try:
+            if request.head.upgrade == b"websocket":
+                response = await self._open_socket(request)
+            elif self._gate.cross_origin is None:
+                response = await self._gate.respond(request)
+            else:
+                response = await self._gate.cross_origin.respond(request, self._gate.respond)
+            if response is not None:
+                status = response.status
+                await self._send(request, response)
+        finally:
+            if request.guard is not None:
+                request.guard.close()
+            self._finish(request)
+        if self.context.observer is not None:
+            self.context.observer(request.route_path, request.head.method, status, perf_counter() - started)
+
+    async def _send(self, request: Request, response: Response) -> None:
+        try:
+            if request.is_gone:
+                return
+            if isinstance(response, StreamResponse):
+                await self._stream(request, response)
+                return
+            self._codec.respond(response.status, response.headers, response.body)
+            self._flush()
+            if isinstance(response, ReservedResponse):
+                response.sent(len(response.body))
+                await self.until_writable()
+        finally:
+            response.finish()
+
+    async def _stream(self, request: Request, response: StreamResponse) -> None:
+        self._codec.start_response(response.status, response.headers)
+        self._flush()
+        if request.head.method != "HEAD":
+            async for chunk in response.chunks():
+                self._codec.send_part(chunk)
+                self._flush()
+                response.sent(len(chunk))
+                await self.until_writable()
+                # A read that finds data does not wait: let other tasks run.
+                await asyncio.sleep(0)
+                if request.is_gone:
+                    return
+        if not request.is_gone:
+            self._codec.end_response()
+            self._flush()
+
+    def _flush(self) -> None:
+        pieces = self._codec.data_to_send()
+        if pieces:
+            self.write(pieces)
+
+    def _finish(self, request: Request) -> None:
+        """Go on after a request, unless it was given up."""
+        self.reserve_input(0)
+        self._before_login.release()
+        if self.is_lost or request is not self._front:
             return
-        self._since = self.loop.time()
-        self.flow.resume_reading()
-        if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            self._start_asgi_task(cycle, app)
-        elif self._final_response:
-            self._send_final_response()
-
-    def shutdown(self) -> None:
-        for exchange in (self._running, *(waiting for waiting, _ in self.pipeline)):
-            if exchange is not None:
-                exchange.keep_alive = False
-        super().shutdown()
-
-    # ── upgrades ──────────────────────────────────────────────────────────────────────────────────
-
-    def _should_upgrade(self) -> bool:
-        return bool(
-            self.parser.get_method() == b"GET"
-            and self.parser.get_http_version() == "1.1"
-            and super()._should_upgrade()
-            and not any(map(_announces_body, self.headers))
-        )
-
-    def _upgrade(self, rest: bytes) -> None:
-        """Handle a complete head that offers another protocol; `rest` are the bytes behind it."""
-        if self._declines_upgrade:
-            self._read_again(rest)
-        elif self._running is not None:
-            self._refuse(MalformedRequest("a WebSocket needs a connection of its own; open a new one"))
+        self._requests.popleft()
+        self._task = None
+        if self._codec.has_begun_response:  # it is cut off, so that the client sees that it is incomplete
+            self.close()
         else:
-            lingering = cast("LingeringTransport", self.transport)
-            self.transport = lingering._transport  # noqa: SLF001 - a WebSocket ends by its own rules
-            self.handle_websocket_upgrade()
-            self._guard.close()  # from here on the socket has its own
-
-    def _read_again(self, rest: bytes) -> None:
-        """Parse the request again without its offer of another protocol. A client may offer HTTP/2
-        with any request (Java's does), and is served as if it had not. The parser would take the
-        request for one without a body, so a new parser reads it.
-        """
-        lines = [
-            b"%b %b HTTP/%b\r\n"
-            % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
-        ]
-        lines += [b"%b: %b\r\n" % header for header in _without_offer(self.headers)]
-        self._declines_upgrade = False
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.data_received(b"".join((*lines, b"\r\n", rest)))
-
-    # ── timeouts ──────────────────────────────────────────────────────────────────────────────────
-
-    def sweep(self, now: float) -> None:
-        """Check the timeouts."""
-        self._look_at_stall(now)
-        if self._is_ending:
-            self._look_at_end(now)
-        elif not self._ignores_input:
-            self._look_at_request(now)
-
-    def _look_at_request(self, now: float) -> None:
-        waited_ms = (now - self._since) * 1000
-        limits = self._limits
-        if self._is_in_head or self._is_untouched or self._body_is_due():
-            if self.flow.read_paused:  # the broker paused reading
-                self._since = now
-            elif waited_ms > limits.body_timeout_ms:
-                self._too_slow()
-        elif self._running is None and waited_ms > limits.idle_timeout_ms:
-            self.transport.close()
-
-    def _look_at_end(self, now: float) -> None:
-        if self._unsent_bytes:
-            self._since = now
-        elif now - self._since > LINGER_S:
-            self.transport.abort()
-
-    def _look_at_stall(self, now: float) -> None:
-        """Abort a connection whose client reads nothing of its responses."""
-        unsent = self.transport.get_write_buffer_size()
-        if not unsent or unsent != self._unsent_bytes:
-            self._unsent_bytes = unsent
-            self._stalled_since = now
-        elif (now - self._stalled_since) * 1000 > self._limits.stall_timeout_ms:
-            self.transport.abort()
-
-    def _too_slow(self) -> None:
-        if self._is_untouched:
-            self.transport.close()
-            return
-        what = "the head of a request" if self._is_in_head else "the body of the request"
-        self._refuse(
-            TooSlow(
-                f"{what} did not arrive within {self._limits.body_timeout_ms} ms "
-                "(http.body_timeout); send it faster, or in smaller parts"
-            )
-        )
-
-    def _body_is_due(self) -> bool:
-        return self._latest is not None and self._latest.more_body
+            self._go_on()
 
     @property
-    def _latest(self) -> RequestResponseCycle | None:
-        """Return the exchange of the latest request."""
-        return self.cycle
+    def _front(self) -> Request | None:
+        return self._requests[0] if self._requests else None
 
-    # ── ends ──────────────────────────────────────────────────────────────────────────────────────
-
-    def _must_linger(self) -> bool:
-        """Return True if the client may still be sending when the connection ends."""
-        self._since = self.loop.time()
-        is_cut = self._ignores_input or self._is_in_head or self._body_is_due()
-        self._ignores_input = self._is_ending = True
-        return is_cut
-
-    @property
-    def _max_head_bytes(self) -> int:
-        limits = self._limits
-        if self._login.is_known:
-            return limits.max_head_bytes
-        return min(limits.max_head_bytes, limits.max_unauthenticated_head_bytes)
-
-    def _head_too_large(self) -> HeadTooLarge:
-        before = "" if self._login.is_known else ", which is the limit before the login"
-        return HeadTooLarge(
-            f"request line and headers are more than {self._max_head_bytes} bytes{before}; send "
-            "less, such as fewer headers"
-        )
+    def _go_on(self) -> None:
+        """Serve the next request, or end the connection."""
+        if self._codec.must_close:
+            self._leave()
+        elif self._requests:
+            self._task = self.context.spawn(self._serve(self._requests[0]))
+            self._look()
+        elif self._refusal is not None:
+            self._send_refusal(self._refusal)
+        else:
+            self._read()
 
     def _refuse(self, error: SparrowError) -> None:
-        """Send the error after the responses that are due, and end the connection."""
-        broken = self._latest
-        if broken is not None and broken.more_body and not broken.response_complete:
-            self._give_up(broken)
-            if broken.response_started:
-                self._ignores_input = True
-                self.transport.close()
+        """Send an error after the responses that are due, and end the connection. The request whose
+        rest will not come is given up.
+        """
+        if self._refusal is not None:
+            return
+        self._refusal = error
+        self._codec.refuse()
+        latest = self._requests[-1] if self._requests else None
+        if latest is not None and not latest.is_complete:
+            latest.give_up()
+            self._notify()
+            self._requests.pop()
+            if not self._requests and self._codec.has_begun_response:
+                self.close()
                 return
-        self._final_response = _rendered(error, self.server_state.default_headers)
-        if self._running is None or self._running.response_complete:
-            self._send_final_response()
+        if not self._requests:
+            self._send_refusal(error)
+
+    def _send_refusal(self, error: SparrowError) -> None:
+        response = problem_response(error)
+        self._codec.respond(response.status, response.headers, response.body)
+        self._flush()
+        self._leave()
+
+    def _leave(self) -> None:
+        """End the connection after its last response. Behind TLS it is closed at once if nothing
+        more can be on its way.
+        """
+        is_clean = self._refusal is None and not self._codec.is_in_body
+        if is_clean and self.transport is not None and not self.transport.can_write_eof():
+            self.close()
         else:
-            self._ignores_input = True
+            self.end()
 
-    def _give_up(self, broken: RequestResponseCycle) -> None:
-        """Give up a request whose rest will not arrive."""
-        _notify_gone(broken)
-        if self._running is broken:
-            self._running = None
-        for entry in [each for each in self.pipeline if each[0] is broken]:
-            self.pipeline.remove(entry)
+    # ── WebSockets ────────────────────────────────────────────────────────────────────────────────
 
-    def _send_final_response(self) -> None:
-        self._ignores_input = True
-        if not self.transport.is_closing():
-            self.transport.write(self._final_response)
-            self.transport.close()
+    async def _open_socket(self, request: Request) -> Response | None:
+        """Hand the connection over to a WebSocket, or return the response that refuses it. The
+        library for them is loaded with the first one.
+        """
+        from sparrow.frontends.http.sockets.connection import SocketConnection
+        from sparrow.frontends.http.sockets.handshake import shake_hands
 
-
-def _announces_body(header: tuple[bytes, bytes]) -> bool:
-    """Return True if the header announces a body. Java's WebSocket sends `Content-Length: 0`."""
-    name, value = header
-    return name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0")
-
-
-def _without_offer(headers: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the headers of a request without its offer of another protocol."""
-    for name, value in headers:
-        if name == b"connection":
-            words = [word.strip() for word in value.split(b",")]
-            kept = [word for word in words if word.lower() not in {b"upgrade", b"http2-settings"}]
-            yield name, b", ".join(kept)
-        elif name not in {b"upgrade", b"http2-settings"}:
-            yield name, value
-
-
-def _notify_gone(exchange: RequestResponseCycle) -> None:
-    """Tell the handler of an exchange that the client has disconnected."""
-    if exchange.response_complete:
-        return
-    exchange.disconnected = True
-    exchange.message_event.set()
-    gone: asyncio.Future[None] | None = exchange.scope["state"].get(GONE)
-    if gone is not None and not gone.done():
-        gone.set_result(None)
-
-
-def _rendered(error: SparrowError, headers: list[tuple[bytes, bytes]]) -> bytes:
-    status, own_headers, body = response_parts(error)
-    lines = [b"%s: %s\r\n" % header for header in (*headers, *own_headers, (b"connection", b"close"))]
-    return b"".join((STATUS_LINE[status], *lines, b"\r\n", body))
-
-
-def _error_of(error: httptools.HttpParserError) -> SparrowError:
-    """Return the error that one of our callbacks raised, or the parser's own."""
-    with suppress(AttributeError):
-        context = error.__context__
-        if isinstance(context, SparrowError):
-            return context
-    return MalformedRequest(f"not a valid request of HTTP/1.1: {error}")
+        headers = shake_hands(request.head)
+        if isinstance(headers, Response):
+            return headers
+        try:
+            principal = await self._gate.admit_socket(request)
+        except SparrowError as error:
+            return problem_response(error, request.path)
+        except asyncio.CancelledError:
+            if not self.context.is_stopping:
+                raise
+            return problem_response(Draining("The broker is shutting down; connect again later."))
+        if not request.is_gone:
+            early_data = self._codec.switch_protocols(headers)
+            self._flush()
+            socket = SocketConnection(self.context, self._sockets, certified=self.certified)
+            self.hand_over(socket)
+            socket.begin(principal, early_data)
+        return None

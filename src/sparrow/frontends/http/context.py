@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+import time
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sparrow.base.errors import NotAuthenticated, Overloaded
 from sparrow.frontends.coalescer import Coalescer
@@ -17,11 +19,12 @@ from sparrow.frontends.http.identity import LISTENER, Authenticator, identify
 from sparrow.frontends.http.limits import HttpLimits
 from sparrow.frontends.http.render_cache import RenderCache
 from sparrow.frontends.idempotent_publisher import IdempotentPublisher
-from sparrow.frontends.transport.connection_limit import ConnectionLimit
+from sparrow.frontends.transport.context import OpenConnection, TransportContext
+from sparrow.frontends.transport.liveness import Deadlines
 from sparrow.frontends.transport.receive_budget import ReceiveBudget
 from sparrow.frontends.transport.send_budget import SendBudget
-from sparrow.frontends.transport.wrong_port import WrongPortReplies
 from sparrow.protocol.detection import WireProtocol
+from sparrow.protocol.http.codec import CommonHeaders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,18 +32,39 @@ if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.broker import Broker
     from sparrow.broker.quotas.rules import QuotaKind
+    from sparrow.frontends.transport.connection_limit import ConnectionLimit
 
-EXCHANGE: Final = "exchange"
-"""Key in the state of a request for its exchange: uvicorn's request and response."""
-GONE: Final = "gone"
-"""Key under which a handler leaves a future that is completed when the client disconnects."""
+WRITE_HIGH_WATER_BYTES = 64 << 10
+"""Above it nothing is read or leased for the client."""
+CLOSING_S = 2.0
+"""Time for a client to read the last response, and to complete the closing handshake."""
+COMMON_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+]
+"""Headers of every response: its type is not guessed, it is not shown inside another page, and it
+is not cached.
+"""
 
 Result = TypeVar("Result")
 Observer = Callable[[str, str, int, float], None]
 """Called with route (its template), method, status and seconds."""
 
 
-class HttpContext:
+class HttpPeer(OpenConnection, Protocol):
+    """A connection of HTTP or a WebSocket, as the frontend sees it."""
+
+    def drain(self) -> None:
+        """End the connection when everything that is due is sent."""
+        ...
+
+    def cancel(self) -> None:
+        """End what is being done for the client; it has a moment to read why."""
+        ...
+
+
+class HttpContext(TransportContext[HttpPeer]):
     """The context of one HTTP frontend. Loop thread only.
 
     Args:
@@ -61,39 +85,54 @@ class HttpContext:
         send_budget: SendBudget | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        self.broker = broker
-        self.wrong_port = WrongPortReplies(WireProtocol.HTTP, broker.listener_ports)
+        self.limits = limits = limits or HttpLimits()
+        self.head_deadlines = _deadlines(limits, limits.head_timeout_ms)
+        super().__init__(
+            broker,
+            LISTENER,
+            protocol=WireProtocol.HTTP,
+            deadlines=_deadlines(limits, limits.body_timeout_ms),
+            max_connections=limits.max_connections,
+            receive_budget_bytes=limits.receive_budget_bytes,
+            send_budget=send_budget or SendBudget(limits.send_budget_bytes),
+            write_high_water_bytes=WRITE_HIGH_WATER_BYTES,
+            sweep_interval_ms=limits.sweep_interval_ms,
+            connection_limit=connection_limit,
+            logger=logger,
+        )
         self.logins = logins
-        self.limits = limits or HttpLimits()
-        self.logger = logger or logging.getLogger("sparrow.http")
         self.publisher = Coalescer(broker)
         self.once = IdempotentPublisher(broker, self.publisher)
         self.render_cache = RenderCache()
-        self.budget = ReceiveBudget(self.limits.receive_budget_bytes)
         self.login_budget = ReceiveBudget(before_login.BUDGET_BYTES)
-        self.send_budget = send_budget or SendBudget(self.limits.send_budget_bytes)
-        self.admission = (connection_limit or ConnectionLimit()).admission(
-            lambda: self.connections,
-            self.limits.max_connections,
-            broker.measures.frontend("http", lambda: self.connections).refusals,
-        )
+        self.common_headers = CommonHeaders(COMMON_HEADERS)
         self.observer: Observer | None = None
-        self.at_sweep: list[Callable[[float], None]] = []
+        self.at_sweep: list[Callable[[float], None]] = [self.render_cache.sweep]
         """Called about once a second with the monotonic time."""
         self.at_close: list[Callable[[], Awaitable[None]]] = []
         """Awaited at the end of the drain."""
         self.host = ""
-        self.is_draining = False
-        self.stopping: asyncio.Future[None]
+        self.is_loopback = False
+        """True if only this machine can connect."""
+        self.stopping: asyncio.Future[None] = self.loop.create_future()
         """Completed when the drain begins, to end requests that wait."""
-        self._is_loopback = False
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._thread_work: set[asyncio.Future[Any]] = set()
 
     @property
-    def connections(self) -> int:
-        """Return the number of connections, WebSockets included."""
-        raise NotImplementedError
+    def is_busy(self) -> bool:
+        """Return True if a client is connected or something is being done for one."""
+        return bool(self.open_connections or self._tasks)
+
+    def sweep(self) -> None:
+        """Check the deadlines of all connections, and do the other periodic work."""
+        self.common_headers.set_date(formatdate(time.time(), usegmt=True))
+        super().sweep()
+        now = self.broker.clock.monotonic()
+        for look in self.at_sweep:
+            try:
+                look(now)
+            except Exception:
+                self.logger.exception("a bug in a periodic task")
 
     async def identify(self, credentials: Mapping[str, str], peer: str) -> Principal:
         """Return the principal of credentials ({"token": …}, {"user": …, "password": …} or nothing)
@@ -149,21 +188,24 @@ class HttpContext:
         """Count received or sent bytes. Return how long the client must be throttled, in ms."""
         return self.broker.quotas.record(kind, principal, "", size_bytes)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run work that belongs to no request; it is cancelled at the end of the drain."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     @property
     def checks_host(self) -> bool:
         """Return True if the Host header must name this machine: only this machine can connect, and
         no login is required.
         """
-        return self._is_loopback and not self.needs_login
+        return self.is_loopback and not self.needs_login
 
     @property
     def needs_login(self) -> bool:
         """Return True if clients without credentials are refused."""
         return self.logins.is_required
+
+
+def _deadlines(limits: HttpLimits, message_ms: int) -> Deadlines:
+    return Deadlines(
+        stall_s=message_ms / 1000,
+        idle_s=limits.idle_timeout_ms / 1000,
+        unread_s=limits.stall_timeout_ms / 1000,
+        closing_s=CLOSING_S,
+        is_whole_message=True,
+    )

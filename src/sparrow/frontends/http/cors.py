@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sparrow.frontends.http.origins import ANY
-from sparrow.frontends.http.responses import bytes_response
+from sparrow.frontends.http.responses import Response
 
 if TYPE_CHECKING:
-    from sparrow.frontends.http.asgi import App, Message, Receive, Scope, Send
-    from sparrow.frontends.http.problems import Headers
-    from sparrow.frontends.http.responses import Response
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from sparrow.frontends.http.request import Request
+    from sparrow.protocol.http.heads import Headers
 
 _METHODS: Final = (b"DELETE", b"GET", b"HEAD", b"OPTIONS", b"PATCH", b"POST", b"PUT", b"QUERY")
 _ALLOW_ORIGIN: Final = b"access-control-allow-origin"
@@ -27,38 +28,31 @@ _PREFLIGHT: Final[Headers] = [
 
 
 class CrossOrigin:
-    """ASGI application that lets pages of some origins use another one.
+    """Rules for pages of some origins. They apply before all other checks: a browser sends its
+    preflight request without credentials, and pages must see why they are refused.
 
     Args:
         origins: such as `https://app.example.org`; "*" for all.
     """
 
-    def __init__(self, app: App, origins: tuple[str, ...]) -> None:
-        self._app = app
+    def __init__(self, origins: tuple[str, ...]) -> None:
         self._origins = {origin.encode("latin-1") for origin in origins}
         self._allows_any = ANY in origins
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = dict(scope["headers"])
+    async def respond(
+        self, request: Request, serve: Callable[[Request], Awaitable[Response | None]]
+    ) -> Response | None:
+        """Return the response to a browser that asks before it sends a request of a page, or else
+        that of `serve`, with the headers that pages need.
+        """
+        headers = request.head.by_name
         origin = headers.get(b"origin")
-        if (
-            origin is not None
-            and scope["method"] == "OPTIONS"
-            and b"access-control-request-method" in headers
-        ):
-            await self._preflight(origin, headers).send(send)
-            return
-        extra = self._headers_for(origin)
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *extra]
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
+        if origin is not None and request.method == "OPTIONS" and b"access-control-request-method" in headers:
+            return self._preflight(origin, headers)
+        response = await serve(request)
+        if response is not None:
+            response.headers = [*response.headers, *self._headers_for(origin)]
+        return response
 
     def _headers_for(self, origin: bytes | None) -> Headers:
         """Return the headers of a response to a page of this origin; None: not to a page."""
@@ -69,8 +63,7 @@ class CrossOrigin:
             exposing.append((_ALLOW_ORIGIN, origin or b""))
         return [*exposing, (b"vary", b"Origin")]
 
-    def _preflight(self, origin: bytes, headers: dict[bytes, bytes]) -> Response:
-        """Return the response to a browser that asks before it sends a request of a page."""
+    def _preflight(self, origin: bytes, headers: Mapping[bytes, bytes]) -> Response:
         allowed = list(_PREFLIGHT)
         failures = []
         if self._allows_any or origin in self._origins:
@@ -85,4 +78,4 @@ class CrossOrigin:
         if b"access-control-request-private-network" in headers:
             failures.append("private-network")
         text = f"Disallowed CORS {', '.join(failures)}" if failures else "OK"
-        return bytes_response(text.encode(), 400 if failures else 200, allowed)
+        return Response(400 if failures else 200, allowed, text.encode())

@@ -9,7 +9,6 @@ from sparrow.frontends.http.openapi import (
     FLAG,
     PROBLEM,
     TEXT,
-    Schema,
     array,
     body,
     choice,
@@ -22,7 +21,7 @@ from sparrow.frontends.http.openapi import (
 )
 from sparrow.frontends.http.records import MESSAGES_JSON, MESSAGES_NDJSON, NDJSON
 from sparrow.frontends.http.responses import JSON
-from sparrow.frontends.http.router import Route
+from sparrow.frontends.http.router import Route, Schema
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.router import Handler

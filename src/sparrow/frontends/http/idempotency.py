@@ -10,15 +10,13 @@ count: clients that trace send new ones with each attempt.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.idempotency.stored_publish import IdempotencyKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sparrow.broker.access.authz import Principal
+    from sparrow.frontends.http.request import Request
 
 HEADER: Final = b"idempotency-key"
 REPLAYED: Final = ("Idempotent-Replay", "true")
@@ -29,18 +27,18 @@ _MEANT: Final = (b"content-type",)
 _MEANT_PREFIX: Final = b"sparrow-"
 
 
-def maybe_key(scope: Mapping[str, Any], body: bytes, principal: Principal) -> IdempotencyKey | None:
-    """Return the key of a request (an ASGI scope), None if it has none.
+def maybe_key(request: Request, body: bytes) -> IdempotencyKey | None:
+    """Return the key of a request, None if it has none.
 
     Raises:
         InvalidArgument: there are several keys, or an invalid one.
     """
-    given = [value for name, value in scope["headers"] if name == HEADER]
+    given = [value for name, value in request.headers if name == HEADER]
     if not given:
         return None
     if len(given) > 1:
         raise InvalidArgument("the request has two Idempotency-Key headers; send one")
-    return IdempotencyKey(str(principal), _text(given[0]), _fingerprint(scope, body))
+    return IdempotencyKey(str(request.principal), _text(given[0]), _fingerprint(request, body))
 
 
 def _text(value: bytes) -> str:
@@ -56,12 +54,12 @@ def _text(value: bytes) -> str:
     return text
 
 
-def _fingerprint(scope: Mapping[str, Any], body: bytes) -> bytes:
+def _fingerprint(request: Request, body: bytes) -> bytes:
     digest = hashlib.blake2b(digest_size=_FINGERPRINT_BYTES)
     meant = sorted(
-        (name, value) for name, value in scope["headers"] if name in _MEANT or name.startswith(_MEANT_PREFIX)
+        (name, value) for name, value in request.headers if name in _MEANT or name.startswith(_MEANT_PREFIX)
     )
-    parts = [scope["method"].encode(), scope["path"].encode(), scope.get("query_string", b"")]
+    parts = [request.method.encode(), request.path.encode(), request.query]
     parts += (each for pair in meant for each in pair)
     for part in (*parts, body):
         digest.update(len(part).to_bytes(8, "big"))

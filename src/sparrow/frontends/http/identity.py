@@ -21,15 +21,10 @@ from sparrow.broker.access.authz import ANONYMOUS, Principal
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
-    from sparrow.frontends.http.asgi import Scope
     from sparrow.frontends.http.request import Request
 
 LISTENER: Final = "http"
 """Name of this listener in the audit."""
-PRINCIPAL: Final = "principal"
-"""Key in the state of a request under which the gate leaves the principal."""
-CERTIFICATE: Final = "certificate"
-"""Key under which a connection leaves the principal of its certificate."""
 _PARAMETER: Final = "access_token"
 STREAM_SUFFIX: Final = "/stream"
 
@@ -115,13 +110,4 @@ def with_host(principal: Principal, host: str) -> Principal:
 
 def caller(request: Request) -> Principal:
     """Return the principal of a request, which the gate has left there."""
-    principal: Principal = request.state[PRINCIPAL]
-    return principal
-
-
-def caller_of_socket(scope: Scope) -> Principal | None:
-    """Return the principal of a WebSocket; None if login is required and the handshake had no
-    credentials.
-    """
-    principal: Principal | None = scope["state"][PRINCIPAL]
-    return principal
+    return request.principal

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparrow.base.settings import WORDS, duration, option, size
+from sparrow.base.settings import WORDS, duration, integer, option, size
 from sparrow.frontends.listener_limits import ListenerLimits
-
-_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,10 +15,15 @@ class HttpLimits(ListenerLimits):
     `receive_budget_bytes` is for bodies above `small_body_bytes`.
     """
 
-    max_head_bytes: int = 64 << 10
-    """Request line and headers of one request."""
+    max_head_bytes: int = option(
+        "http.max_head",
+        size(1 << 10, 1 << 20),
+        64 << 10,
+        "Largest head of a request: its request line and headers. Before the login it is 16 KiB at most.",
+    )
     max_unauthenticated_head_bytes: int = 16 << 10
-    """The same before the login, for all requests of a connection that wait for it together."""
+    """The same before the login."""
+    max_headers: int = option("http.max_headers", integer(1, 100_000), 1_000, "Most headers of a request.")
     max_body_bytes: int = option(
         "http.max_body",
         size(1 << 10, 1 << 30),
@@ -29,16 +32,30 @@ class HttpLimits(ListenerLimits):
     )
     max_messages: int = 10_000
     """Messages of one request, published or read."""
-    max_pipelined: int = 100
-    """Pipelined requests that wait on one connection."""
+    max_pipelined: int = option(
+        "http.max_pipelined",
+        integer(1, 100_000),
+        100,
+        "Most requests that wait on one connection.",
+    )
+    head_timeout_ms: int = option(
+        "http.head_timeout",
+        duration(100, 3_600_000),
+        30_000,
+        "How long a client may take to send the head of a request.",
+    )
     body_timeout_ms: int = option(
         "http.body_timeout",
         duration(100, 3_600_000),
         30_000,
-        "How long a client may take to send the head of a request, and then its body.",
+        "How long a client may take to send the body of a request, and a request may wait for memory for it.",
     )
-    idle_timeout_ms: int = 75_000
-    """Time that a connection stays open between requests."""
+    idle_timeout_ms: int = option(
+        "http.idle_timeout",
+        duration(100, 3_600_000),
+        75_000,
+        "How long a connection stays open without a request.",
+    )
     stall_timeout_ms: int = 30_000
     """Time that a client may read nothing of a response."""
     small_body_bytes: int = 64 << 10

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-    from sparrow.frontends.http.router import Route
-
-Schema = dict[str, Any]
+    from sparrow.frontends.http.router import Route, Schema
 
 TEXT: Final[Schema] = {"type": "string"}
 FLAG: Final[Schema] = {"type": "boolean", "default": False}

@@ -11,18 +11,19 @@ fault it is.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from sparrow.base import errors as e
 from sparrow.protocol.http.errors import HeadTooLarge, MethodNotAllowed, UnsupportedMediaType
 
+if TYPE_CHECKING:
+    from sparrow.protocol.http.heads import Headers
+
 MEDIA_TYPE: Final = "application/problem+json"
 _MEDIA_TYPE_BYTES: Final = MEDIA_TYPE.encode()
 _encode: Final = msgspec.json.Encoder().encode
-
-Headers = list[tuple[bytes, bytes]]
 
 
 class NoSuchPage(e.NotFound):
@@ -43,6 +44,18 @@ class NotAcceptable(e.BadInput):
 
 class BodyTooLarge(e.BadInput):
     code = "BODY_TOO_LARGE"
+
+
+def check_size(body_bytes: int, limit_bytes: int) -> None:
+    """Check the size of a body.
+
+    Raises:
+        BodyTooLarge
+    """
+    if body_bytes > limit_bytes:
+        raise BodyTooLarge(
+            f"the body is larger than {limit_bytes} bytes (http.max_body); send several smaller ones"
+        )
 
 
 class TooSlow(e.BadInput):
@@ -164,10 +177,5 @@ def _printable(value: object) -> object:
 
 def response_parts(error: e.SparrowError, instance: str = "") -> tuple[int, Headers, bytes]:
     """Return status, headers and body of the response for an error."""
-    body = body_of(error, instance)
-    headers = [
-        (b"content-type", _MEDIA_TYPE_BYTES),
-        (b"content-length", b"%d" % len(body)),
-        *headers_of(error),
-    ]
-    return status_of(error), headers, body
+    headers = [(b"content-type", _MEDIA_TYPE_BYTES), *headers_of(error)]
+    return status_of(error), headers, body_of(error, instance)

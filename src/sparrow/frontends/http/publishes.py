@@ -26,8 +26,9 @@ LARGE_BYTES: Final = 64 << 10
 """Larger bodies are parsed in a thread."""
 
 
-async def publish(frontend: HttpContext, request: Request, topic: str) -> Response:
-    """Publish the messages of a request to a topic, and return their offsets.
+async def publish(frontend: HttpContext, request: Request, topic: str = "") -> Response:
+    """Publish the messages of a request to a topic, and return their offsets. The default topic is
+    that of the path.
 
     Raises:
         what `IdempotentPublisher.publish` and `messages_of` raise
@@ -40,25 +41,28 @@ async def publish(frontend: HttpContext, request: Request, topic: str) -> Respon
     body = await request.body()
     await wait_for_quota(request, frontend, QuotaKind.PRODUCE)
     principal = caller(request)
-    headers = request.scope["headers"]
     read = partial(
         messages_of,
         body,
         request.header(b"content-type"),
-        headers,
+        request.headers,
         limits=frontend.limits,
         now_ms=frontend.broker.clock.wall_ms(),
         raw=is_raw,
     )
     published = read() if len(body) <= LARGE_BYTES else await asyncio.to_thread(read)
-    results, is_replay = await frontend.once.publish(
-        maybe_key(request.scope, body, principal),
-        topic,
-        published.messages,
-        partition=partition,
-        acks=_ACKS[acks],
-        principal=principal,
-    )
+    topic = topic or request.path_params["topic"]
+    key = maybe_key(request, body)
+    messages, level = published.messages, _ACKS[acks]
+    is_replay = False
+    if key is None:
+        results = await frontend.publisher.publish(
+            topic, messages, partition=partition, acks=level, principal=principal
+        )
+    else:
+        results, is_replay = await frontend.once.publish(
+            key, topic, messages, partition=partition, acks=level, principal=principal
+        )
     if not is_replay:
         frontend.count(QuotaKind.PRODUCE, principal, len(body))
     return publish_response(

@@ -29,11 +29,10 @@ class Query:
     __slots__ = ("_known", "_values")
 
     def __init__(self, request: Request) -> None:
-        raw: bytes = request.scope["query_string"]
         self._known: set[str] = set()
         self._values: dict[str, str] = {}
-        if raw:
-            self._read(raw)
+        if request.query:
+            self._read(request.query)
 
     def _read(self, raw: bytes) -> None:
         try:

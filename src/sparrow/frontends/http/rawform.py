@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.frontends.http.responses import bytes_response
+from sparrow.frontends.http.responses import Response
 from sparrow.frontends.publisher import Message
 from sparrow.frontends.record_json import json_headers
 from sparrow.records.delivery_options import DeliveryOptions, with_delivery_options
@@ -35,8 +35,7 @@ from sparrow.records.delivery_options import DeliveryOptions, with_delivery_opti
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from sparrow.frontends.http.problems import Headers
-    from sparrow.frontends.http.responses import Response
+    from sparrow.protocol.http.heads import Headers
     from sparrow.records.record import Record
 
     Header = tuple[str, bytes | None]
@@ -247,7 +246,7 @@ def raw_response(record: Record, extra_headers: Iterable[tuple[bytes, bytes]] = 
     ]
     if record.value is None:
         headers.append((_NULL, b"true"))
-    return bytes_response(record.value or b"", 200, headers)
+    return Response(200, headers, record.value or b"")
 
 
 def _content_type(record: Record) -> bytes:

@@ -1,5 +1,5 @@
-"""Responses of routes: JSON by msgspec, bytes, problems, nothing; their memory; and futures that
-end the wait of a route.
+"""Responses of routes: JSON by msgspec, bytes, problems, nothing; their memory; and the end of the
+wait of a route.
 
 The memory counts what a client asks for and has not read, also while a quota delays it. It is part
 of the budget that all listeners share (`transport/send_budget.py`). A request for which there is no
@@ -14,21 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from sparrow.frontends.http.bodies import ClientGone
-from sparrow.frontends.http.context import EXCHANGE, GONE
-from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.problems import response_parts
+from sparrow.frontends.http.request import ClientGone
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from sparrow.base.errors import SparrowError
     from sparrow.broker.quotas.rules import QuotaKind
-    from sparrow.frontends.http.asgi import Send
     from sparrow.frontends.http.context import HttpContext
-    from sparrow.frontends.http.problems import Headers
     from sparrow.frontends.http.request import Request
-    from sparrow.frontends.transport.send_budget import Backlog, Reservation
+    from sparrow.frontends.transport.send_budget import Reservation
+    from sparrow.protocol.http.heads import Headers
 
 _encode: Final = msgspec.json.Encoder().encode
 JSON: Final = "application/json"
@@ -38,7 +35,9 @@ PATIENCE_S: Final = 15.0
 
 
 class Response:
-    """A response of bytes: status, headers with names in lower case, and body."""
+    """A response of bytes: status, headers with names in lower case, and body. Its length is added
+    when it is sent.
+    """
 
     __slots__ = ("body", "headers", "status")
 
@@ -47,31 +46,18 @@ class Response:
         self.headers = headers
         self.body = body
 
-    async def send(self, send: Send) -> None:
-        """Send the response."""
-        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
-        await send({"type": "http.response.body", "body": self.body})
+    def sent(self, size_bytes: int) -> None:
+        """Note that bytes were written to the socket."""
 
-
-def json_response(
-    content: bytes | object, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return a response of JSON: bytes as they are, anything else encoded."""
-    body = content if isinstance(content, bytes) else _encode(content)
-    own = [_JSON, *_encoded(headers)] if headers else [_JSON]
-    return bytes_response(body, status, own)
-
-
-def bytes_response(body: bytes, status: int, headers: Headers) -> Response:
-    """Return a response of bytes, with their length."""
-    return Response(status, [*headers, (b"content-length", b"%d" % len(body))], body)
+    def finish(self) -> None:
+        """Release what the response holds; called in any case, also if it is not sent."""
 
 
 class ReservedResponse(Response):
     """A response whose memory counts until the client has read it.
 
     Args:
-        response: the response; it has its own body, which only this class sends.
+        response: the response.
         reservation: memory of what the response was made of; resized here to its body.
     """
 
@@ -82,16 +68,32 @@ class ReservedResponse(Response):
         self._reservation = reservation
         reservation.resize(len(self.body))
 
-    async def send(self, send: Send) -> None:
-        try:
-            await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
-            await send({"type": "http.response.body", "body": self.body, "more_body": True})
-            self.body = b""
-            self._reservation.sent()
-            # Wait until the body has been written to the socket.
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            self._reservation.give_back()
+    def sent(self, size_bytes: int) -> None:
+        self.body = b""
+        self._reservation.sent(size_bytes)
+
+    def finish(self) -> None:
+        self._reservation.give_back()
+
+
+class StreamResponse(Response):
+    """A response in parts."""
+
+    __slots__ = ()
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the parts, none of them empty. The client has taken a part when the next one is
+        asked for. Not called for HEAD.
+        """
+        raise NotImplementedError
+
+
+def json_response(
+    content: bytes | object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a response of JSON: bytes as they are, anything else encoded."""
+    body = content if isinstance(content, bytes) else _encode(content)
+    return Response(status, [_JSON, *_encoded(headers)] if headers else [_JSON], body)
 
 
 def no_content() -> Response:
@@ -100,7 +102,7 @@ def no_content() -> Response:
 
 
 def problem_response(error: SparrowError, instance: str = "") -> Response:
-    """Return the response for an error."""
+    """Return the response for an error; `instance` is the requested path."""
     return Response(*response_parts(error, instance))
 
 
@@ -109,27 +111,9 @@ def _encoded(headers: Mapping[str, str]) -> Headers:
 
 
 @asynccontextmanager
-async def watch_disconnect(request: Request) -> AsyncIterator[asyncio.Future[None]]:
-    """Yield a future that is completed when the client disconnects. Use it after the body was
-    read.
-    """
-    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    state = request.state
-    state[GONE] = gone
-    if state[EXCHANGE].disconnected:
-        gone.set_result(None)
-    try:
-        yield gone
-    finally:
-        del state[GONE]
-        if not gone.done():
-            gone.cancel()
-
-
-@asynccontextmanager
 async def watch_end(request: Request, frontend: HttpContext) -> AsyncIterator[asyncio.Future[None]]:
     """Yield a future that is completed when the client disconnects or the broker shuts down."""
-    async with watch_disconnect(request) as gone:
+    async with request.watch_disconnect() as gone:
 
         def stop(_: asyncio.Future[None]) -> None:
             if not gone.done():
@@ -150,26 +134,17 @@ async def wait_for_quota(request: Request, frontend: HttpContext, kind: QuotaKin
     Raises:
         ClientGone
     """
-    throttle_ms = frontend.count(kind, caller(request), 0)
+    throttle_ms = frontend.count(kind, request.principal, 0)
     if not throttle_ms:
         return
     async with watch_end(request, frontend) as end:
         await asyncio.wait([end], timeout=min(throttle_ms, frontend.limits.max_wait_ms) / 1000)
-    if request.state[EXCHANGE].disconnected:
+    if request.is_gone:
         raise ClientGone
 
 
-# ── the memory of responses ───────────────────────────────────────────────────────────────────────
-
-
-def backlog_of(request: Request, frontend: HttpContext) -> Backlog:
-    """Return the account of the request's connection."""
-    backlog: Backlog = request.state[EXCHANGE].transport.backlog_in(frontend.send_budget)
-    return backlog
-
-
-def reserve(request: Request, frontend: HttpContext) -> Reservation:
+def reserve(request: Request) -> Reservation:
     """Return an empty reservation for the memory of the response. The caller releases it, or gives
     it to a `ReservedResponse`.
     """
-    return backlog_of(request, frontend).reservation(PATIENCE_S)
+    return request.backlog.reservation(PATIENCE_S)

@@ -5,20 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparrow.frontends.http.problems import NoSuchPage, response_parts
+from sparrow.frontends.http.problems import NoSuchPage
 from sparrow.frontends.http.request import Request
-from sparrow.frontends.http.responses import Response
+from sparrow.frontends.http.responses import Response, problem_response
 from sparrow.protocol.http.errors import MethodNotAllowed
 
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from sparrow.frontends.http.asgi import App, Receive, Scope, Send
-    from sparrow.frontends.http.openapi import Schema
 
 Handler = Callable[[Request], Awaitable[Response]]
+Schema = dict[str, Any]
+"""A part of the OpenAPI document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +68,10 @@ class _Target(NamedTuple):
 
 
 class Router:
-    """ASGI application that calls the routes, and responds where there is none.
+    """The routes of a frontend by method and path."""
 
-    Args:
-        sockets: serves WebSockets.
-    """
-
-    def __init__(self, routes: Sequence[Route], sockets: App) -> None:
+    def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = routes
-        self._sockets = sockets
         self._targets: dict[tuple[str, int], list[_Target]] = {}
         """Routes, keyed by method and number of slashes."""
         for route in routes:
@@ -83,36 +79,37 @@ class Router:
             self._targets.setdefault(key, []).append(_Target(route, route.matcher()))
         self._methods = sorted({route.method for route in routes})
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._sockets(scope, receive, send)
-            return
-        path: str = scope["path"]
-        for route, match in self._targets.get((scope["method"], path.count("/")), ()):
+    def find(self, request: Request) -> Handler:
+        """Return the handler of a request, and leave route and parts of the path in the request.
+
+        Raises:
+            NoSuchPage: there is no route at this path.
+        """
+        path = request.path
+        for route, match in self._targets.get((request.method, path.count("/")), ()):
             found = match(path)
             if found is not None:
-                scope["route"] = route
-                response = await route.handler(Request(scope, receive, found.groupdict()))
-                await response.send(send)
-                return
-        await self._unserved(scope, path).send(send)
-
-    def _unserved(self, scope: Scope, path: str) -> Response:
-        """Return the response to a method that the path does not support, or to an unknown path."""
+                request.route_path = route.path
+                request.path_params = found.groupdict()
+                return route.handler
         served = {
-            method: route
+            method: route.path
             for method in self._methods
             for route, match in self._targets.get((method, path.count("/")), ())
             if match(path)
         }
         if not served:
             raise NoSuchPage(f"nothing is served at {path}; see /docs")
-        scope["route"] = next(iter(served.values()))
-        allowed = ", ".join(sorted({*served, "OPTIONS", *(["HEAD"] if "GET" in served else [])}))
-        headers = [(b"allow", allowed.encode())]
-        method = scope["method"]
-        if method == "OPTIONS":
-            return Response(204, headers)
-        error = MethodNotAllowed(f"{path} does not support {method}; use one of {allowed}")
-        status, own_headers, body = response_parts(error, path)
-        return Response(status, own_headers + headers, body)
+        request.route_path = next(iter(served.values()))
+        return partial(_decline, sorted({*served, "OPTIONS", *(["HEAD"] if "GET" in served else [])}))
+
+
+async def _decline(methods: list[str], request: Request) -> Response:
+    """Return the response to a method that a path does not support."""
+    allowed = ", ".join(methods)
+    headers = [(b"allow", allowed.encode())]
+    if request.method == "OPTIONS":
+        return Response(204, headers)
+    error = MethodNotAllowed(f"{request.path} does not support {request.method}; use one of {allowed}")
+    response = problem_response(error, request.path)
+    return Response(response.status, response.headers + headers, response.body)

@@ -179,7 +179,7 @@ class HttpCodec:
             try:
                 event = self._steps[state](self)
             except SparrowError as error:
-                self._refuse()
+                self.refuse()
                 yield error
                 return
             if event is not None:
@@ -317,15 +317,6 @@ class HttpCodec:
     def _nothing(self) -> None:
         """Read nothing more."""
 
-    def _refuse(self) -> None:
-        """Stop reading; an error is the response of the request that it ends, or one of its own."""
-        self._state = _State.OVER
-        self._buffer, self._at = b"", 0
-        if self._reading is None:
-            self._unanswered.append(_refused_head())
-        self._reading = None
-        self._unanswered[-1].keeps_alive = False
-
     _steps: ClassVar[dict[_State, Callable[[HttpCodec], Event | None]]] = {
         _State.HEAD: _head,
         _State.LENGTH: _part,
@@ -351,6 +342,29 @@ class HttpCodec:
             self._unanswered[-1].keeps_alive = False
         elif self._state is not _State.UPGRADE:
             self._state = _State.OVER
+
+    def refuse(self) -> None:
+        """Stop reading. An error is the next response: that of the request that is not complete, or
+        one of its own behind those that are due.
+        """
+        if self._state is _State.OVER and self._reading is None and self._unanswered:
+            return
+        self._state = _State.OVER
+        self._buffer, self._at = b"", 0
+        if self._reading is None:
+            self._unanswered.append(_refused_head())
+        self._reading = None
+        self._unanswered[-1].keeps_alive = False
+
+    def switch_protocols(self, headers: Headers) -> bytes:
+        """Accept the offer of the oldest request, which ends HTTP on this connection. Return the
+        bytes behind it.
+        """
+        lines = (_STATUS_LINES[101], self._common.block, _encoded(headers), _LINE_END)
+        self._output.append(b"".join(lines))
+        self._unanswered.popleft()
+        self._state = _State.OVER
+        return self.unread
 
     def send_continue(self) -> None:
         """Tell a client that waits for it to send the body of the request that is being read."""
@@ -384,7 +398,7 @@ class HttpCodec:
     def start_response(self, status: int, headers: Headers) -> None:
         """Start a response that is sent in parts; without chunks it ends with the connection."""
         request = self._unanswered[0]
-        self._is_chunked = request.version == "1.1"
+        self._is_chunked = request.version == "1.1" and request.method != "HEAD"
         self.has_begun_response = True
         framing = b"transfer-encoding: chunked\r\n" if self._is_chunked else b""
         self._output.append(self._head_of_response(status, headers, framing))
@@ -400,7 +414,7 @@ class HttpCodec:
 
     def end_response(self) -> None:
         """End a response that was sent in parts."""
-        if self._is_chunked and self._unanswered[0].method != "HEAD":
+        if self._is_chunked:
             self._output.append(b"0\r\n\r\n")
         self._finish()
 

@@ -47,7 +47,7 @@ class RequestHead:
         headers: names in lower case, values without spaces around them.
         by_name: the first value of each name.
         content_length: size of the body in bytes; -1: it comes in chunks.
-        upgrade: the offered protocol in lower case; b"" without an offer.
+        upgrade: the protocol that a GET offers, in lower case; b"" without an offer.
     """
 
     __slots__ = (
@@ -170,6 +170,8 @@ def _read_connection(head: RequestHead) -> None:
         head.upgrade = head.by_name.get(b"upgrade", b"").lower()
         if head.upgrade == b"websocket" and head.content_length:
             raise MalformedRequest("a request that offers a WebSocket must have no body")
+        if head.method != "GET" or head.version != "1.1":
+            head.upgrade = b""  # an offer that is declined
 
 
 def _check_single(headers: Headers) -> None:
@@ -192,7 +194,7 @@ def _check_target(head: RequestHead) -> None:
     """Set path and query."""
     if head.method == "CONNECT":
         raise MethodNotAllowed("CONNECT is not supported: this is not a proxy")
-    if not head.target.startswith(b"/"):
+    if not head.target.startswith(b"/") and (head.method, head.target) != ("OPTIONS", b"*"):
         raise MalformedRequest(
             f"the target of the request is {head.target[:_SHOWN_BYTES]!r}; it must be a path, as this is not "
             "a proxy"

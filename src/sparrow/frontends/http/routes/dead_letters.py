@@ -75,7 +75,7 @@ class _DeadLetters:
 
     async def browse(self, request: Request, queue: str, by: Browsing) -> Response:
         """Browse the dead letters of a queue that are not finished. Nothing changes."""
-        reservation = reserve(request, self._frontend)
+        reservation = reserve(request)
         try:
             found = await self._queues.dead_letters(
                 queue,

@@ -15,7 +15,7 @@ import msgspec
 
 from sparrow.frontends.http.openapi import document
 from sparrow.frontends.http.problems import NoSuchPage
-from sparrow.frontends.http.responses import Response, bytes_response, json_response
+from sparrow.frontends.http.responses import Response, json_response
 from sparrow.frontends.http.router import Route
 
 if TYPE_CHECKING:
@@ -70,23 +70,23 @@ class _Documents:
         return json_response(self._document)
 
     async def show(self, _: Request) -> Response:
-        return bytes_response(_PAGE.encode(), 200, [(b"content-type", b"text/html; charset=utf-8")])
+        return Response(200, [(b"content-type", b"text/html; charset=utf-8")], _PAGE.encode())
 
     async def lead(self, _: Request) -> Response:
         """Redirect a browser from / to the page."""
-        return bytes_response(b"", 307, [(b"location", DOCS.encode())])
+        return Response(307, [(b"location", DOCS.encode())], b"")
 
     async def icon(self, _: Request) -> Response:
         content = await self._frontend.in_thread(_OWN_ICON.read_bytes)
         headers = [(b"content-type", b"image/svg+xml"), (b"cache-control", b"max-age=86400")]
-        return bytes_response(content, 200, headers)
+        return Response(200, headers, content)
 
     async def file(self, request: Request) -> Response:
         name = request.path_params["file"]
         if name not in _FILES:
             raise NoSuchPage(f"nothing is served at {request.path}; see {DOCS}")
         content = await self._frontend.in_thread((_VIEWER / name).read_bytes)
-        return bytes_response(content, 200, [(b"content-type", _FILES[name])])
+        return Response(200, [(b"content-type", _FILES[name])], content)
 
 
 def routes(frontend: HttpContext, described: Sequence[Route]) -> list[Route]:

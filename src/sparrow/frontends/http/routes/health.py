@@ -37,7 +37,7 @@ class _Health:
 
     def _reasons(self) -> list[str]:
         """Return the reasons to stop sending requests here."""
-        reasons = ["the broker is shutting down"] if self._frontend.is_draining else []
+        reasons = ["the broker is shutting down"] if self._frontend.is_stopping else []
         refusal = self._frontend.broker.refusal()
         return reasons if refusal is None else [*reasons, refusal.text]
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from sparrow.broker.queues.rules.settlement import Verb
 from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.frontends.http import forms
-from sparrow.frontends.http.context import EXCHANGE
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.leased_messages import LeaseRenderer, unpack
 from sparrow.frontends.http.leases import (
@@ -69,10 +68,9 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.rules.settlement import Leased
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.leased_messages import LeasedMessage, UnpackedLeases
-    from sparrow.frontends.http.openapi import Schema
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.responses import Response
-    from sparrow.frontends.http.router import Handler
+    from sparrow.frontends.http.router import Handler, Schema
     from sparrow.frontends.transport.send_budget import Reservation
 
 MAX_BYTES: Final = 16 << 20
@@ -109,7 +107,7 @@ class _Routes:
         as_base64 = query.choice("encoding", "text", ("text", "base64")) == "base64"
         query.refuse_others()
         await wait_for_quota(request, self._frontend, QuotaKind.FETCH)
-        reservation = reserve(request, self._frontend)
+        reservation = reserve(request)
         try:
             response = await self._respond(request, lease_request, wait_ms, reservation, (is_raw, as_base64))
         except BaseException:
@@ -137,7 +135,7 @@ class _Routes:
             response = self._raw(consumer, found.deliveries)
         else:
             response = json_response(await self._shown(consumer, found, as_base64=as_base64))
-        if leased and request.state[EXCHANGE].disconnected:
+        if leased and request.is_gone:
             await self._consumers.release(consumer, leased)
         return response
 
@@ -149,7 +147,7 @@ class _Routes:
         consumer, leased = await self._consumers.lease(
             lease_request, wait_ms=0, memory=reservation, principal=principal
         )
-        if not leased and wait_ms and not self._frontend.is_draining:
+        if not leased and wait_ms and not self._frontend.is_stopping:
             async with watch_end(request, self._frontend) as end:
                 consumer, leased = await self._lease_or_end(
                     lease_request, wait_ms, reservation, principal, end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument
@@ -10,7 +11,6 @@ from sparrow.frontends.http import forms
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     AS_STORED,
-    Schema,
     choice,
     integer,
     problems,
@@ -26,12 +26,11 @@ from sparrow.frontends.http.responses import (
     JSON,
     ReservedResponse,
     Response,
-    bytes_response,
     reserve,
     wait_for_quota,
     watch_end,
 )
-from sparrow.frontends.http.router import Route
+from sparrow.frontends.http.router import Route, Schema
 from sparrow.frontends.http.topic_reader import Page, ReadRequest, TopicReader
 from sparrow.frontends.start_position import START_POSITION_TEXT
 from sparrow.records.readable import FAIL, ON_CORRUPT
@@ -54,13 +53,10 @@ class _Messages:
         self._frontend = frontend
         self._reader = TopicReader(frontend)
 
-    async def publish(self, request: Request) -> Response:
-        return await publish(self._frontend, request, request.path_params["topic"])
-
     async def read(self, request: Request) -> Response:
         read_request = self._read_request(request)
         await wait_for_quota(request, self._frontend, QuotaKind.FETCH)
-        reservation = reserve(request, self._frontend)
+        reservation = reserve(request)
         try:
             response = await self._page(request, read_request, reservation)
         except BaseException:
@@ -83,13 +79,13 @@ class _Messages:
             (b"content-type", kind.encode()),
             (NEXT, format_positions(page.positions).encode()),
         ]
-        return bytes_response(body, 200, headers)
+        return Response(200, headers, body)
 
     async def read_one(self, request: Request) -> Response:
         Query(request).refuse_others()
         await wait_for_quota(request, self._frontend, QuotaKind.FETCH)
         path = request.path_params
-        reservation = reserve(request, self._frontend)
+        reservation = reserve(request)
         try:
             record = await self._reader.record(
                 path["topic"],
@@ -186,7 +182,7 @@ def routes(frontend: HttpContext) -> list[Route]:
     return [
         forms.publishing_route(
             path,
-            messages.publish,
+            partial(publish, frontend),
             tag="messages",
             summary="Publish one message or many",
             text=forms.PUBLISH_TEXT,

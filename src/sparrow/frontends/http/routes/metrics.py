@@ -8,7 +8,6 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sparrow.broker.metrics.collector import MAX_NAMES
-from sparrow.frontends.http.exposition import Exposition, accepts_open_metrics
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     TEXT,
@@ -19,12 +18,13 @@ from sparrow.frontends.http.openapi import (
     response,
 )
 from sparrow.frontends.http.queries import Query
-from sparrow.frontends.http.responses import Response, bytes_response
+from sparrow.frontends.http.responses import Response
 from sparrow.frontends.http.router import Route
 
 if TYPE_CHECKING:
     from sparrow.broker.measures import FrontendMeasures
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.exposition import Exposition
     from sparrow.frontends.http.request import Request
 
 _MOST_NAMES: Final = 100_000
@@ -38,11 +38,14 @@ _DETAILS: Final = ("topics", "partitions")
 class _Metrics:
     def __init__(self, frontend: HttpContext) -> None:
         self._frontend = frontend
-        self._exposition = Exposition()
+        self._exposition: Exposition | None = None
         self._scrape_lock = asyncio.Lock()
         """One request at a time: each holds all values in memory."""
 
     async def show(self, request: Request) -> Response:
+        # prometheus-client is loaded by the first request
+        from sparrow.frontends.http.exposition import Exposition, accepts_open_metrics
+
         query = Query(request)
         names = query.integer("names", MAX_NAMES, 0, _MOST_NAMES)
         detail = query.choice("detail", _DETAILS[0], _DETAILS)
@@ -52,8 +55,9 @@ class _Metrics:
             collected = await self._frontend.broker.metrics.collect(
                 caller(request), max_names=names, by_partition=detail == _DETAILS[1]
             )
+            self._exposition = self._exposition or Exposition()
             media_type, text = await self._exposition.write(collected, is_open=is_open)
-        return bytes_response(text, 200, [(b"content-type", media_type.encode())])
+        return Response(200, [(b"content-type", media_type.encode())], text)
 
 
 class Observer:

@@ -56,7 +56,7 @@ class _Queues:
         subscriber = query.text("subscriber")
         as_base64 = query.choice("encoding", "text", ("text", "base64")) == "base64"
         query.refuse_others()
-        reservation = reserve(request, self._frontend)
+        reservation = reserve(request)
         try:
             found = await self._queues.peek(
                 request.path_params["queue"],

@@ -30,7 +30,6 @@ from sparrow.broker.positions import BEGINNING, StartPosition
 from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.broker.subscription import Selector
 from sparrow.frontends.batches import split_batches
-from sparrow.frontends.http.context import EXCHANGE
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     header_parameter,
@@ -43,22 +42,22 @@ from sparrow.frontends.http.positions import format_others, format_positions, is
 from sparrow.frontends.http.problems import BUG, body_of
 from sparrow.frontends.http.queries import Query
 from sparrow.frontends.http.render_cache import Form
-from sparrow.frontends.http.responses import Response, backlog_of, watch_disconnect
+from sparrow.frontends.http.responses import StreamResponse
 from sparrow.frontends.http.router import Route
 from sparrow.frontends.start_position import START_POSITION_TEXT, parse_start_position
 from sparrow.frontends.transport.send_budget import BATCH_BYTES
 from sparrow.records.readable import FAIL, ON_CORRUPT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.reader import ReadDelivery
     from sparrow.broker.subscription import Subscription
     from sparrow.frontends.batches import PartitionBatch
-    from sparrow.frontends.http.asgi import Send
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
+    from sparrow.frontends.http.responses import Response
     from sparrow.frontends.transport.send_budget import Reservation
     from sparrow.records.readable import OnCorrupt
     from sparrow.records.topic_partition import TopicPartition
@@ -86,7 +85,6 @@ _HEADERS: Final = [
 
 def routes(frontend: HttpContext) -> list[Route]:
     """Return the route of streams."""
-    frontend.at_sweep.append(frontend.render_cache.sweep)
     return [
         Route(
             "GET",
@@ -159,9 +157,9 @@ class Streams:
         on_corrupt = query.choice("on_corrupt", FAIL, ON_CORRUPT)
         query.text("access_token")
         query.refuse_others()
-        if self._frontend.is_draining:
+        if self._frontend.is_stopping:
             raise Draining("The broker is shutting down; connect again later.")
-        memory = backlog_of(request, self._frontend).reservation()
+        memory = request.backlog.reservation()
         feed = Feed(self._frontend, topic, memory, as_base64=as_base64, on_corrupt=on_corrupt)
         await feed.begin(selector, principal=caller(request), committed_only=isolation == COMMITTED)
         return EventStream(feed, request, self._frontend)
@@ -402,7 +400,7 @@ class Feed:
         return b"".join((*self._notices, b"event: error\ndata: ", body_of(failure), b"\n\n"))
 
 
-class EventStream(Response):
+class EventStream(StreamResponse):
     """The response: the chunks of a feed, until the client disconnects or the feed ends."""
 
     def __init__(self, feed: Feed, request: Request, frontend: HttpContext) -> None:
@@ -411,7 +409,7 @@ class EventStream(Response):
         self._request = request
         self._frontend = frontend
 
-    async def send(self, send: Send) -> None:
+    async def chunks(self) -> AsyncIterator[bytes]:
         feed, stopping = self._feed, self._frontend.stopping
 
         def drain(_: asyncio.Future[None]) -> None:
@@ -419,30 +417,20 @@ class EventStream(Response):
 
         stopping.add_done_callback(drain)
         try:
-            async with watch_disconnect(self._request) as gone:
+            async with self._request.watch_disconnect() as gone:
                 gone.add_done_callback(lambda _: feed.end())
-                await self._send_all(send)
+                while chunk := await self._next_chunk():
+                    await self._frontend.throttle(QuotaKind.FETCH, self._request.principal, len(chunk))
+                    yield chunk
         finally:
             stopping.remove_done_callback(drain)
-            feed.end()
-            feed.forget()
 
-    async def _send_all(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
-        exchange = self._request.state[EXCHANGE]
-        while not exchange.response_complete and (
-            chunk := await self._next_chunk()
-        ):  # HEAD ends with its head
-            await self._frontend.throttle(QuotaKind.FETCH, caller(self._request), len(chunk))
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            self._feed.sent(len(chunk))
-            chunk = b""
-            # Wait until the client has taken what was written: nothing is read for it before.
-            await send({"type": "http.response.body", "body": b"", "more_body": True})
-            # A read that finds data does not wait: let other tasks run.
-            await asyncio.sleep(0)
-        if not exchange.response_complete:
-            await send({"type": "http.response.body", "body": b""})
+    def sent(self, size_bytes: int) -> None:
+        self._feed.sent(size_bytes)
+
+    def finish(self) -> None:
+        self._feed.end()
+        self._feed.forget()
 
     async def _next_chunk(self) -> bytes:
         try:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from sparrow.broker.broker import Broker
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.limits import HttpLimits
-    from sparrow.frontends.http.render_cache import RenderCache
     from sparrow.frontends.publisher import Publisher
     from sparrow.frontends.transport.send_budget import Backlog, Reservation
 
@@ -69,7 +68,7 @@ class Outlet(Protocol):
         """Send a text frame; never waits. Do nothing on a closed connection."""
         ...
 
-    def close(self, code: int, reason: str) -> None:
+    def close_with(self, code: int, reason: str) -> None:
         """Close the connection."""
         ...
 
@@ -119,7 +118,6 @@ class SocketSession:
         self,
         frontend: HttpContext,
         outlet: Outlet,
-        render_cache: RenderCache,
         *,
         principal: Principal | None,
         peer: str,
@@ -131,11 +129,11 @@ class SocketSession:
         self._guard = Guard(frontend.broker.sessions, self._login_is_over)
         self._guard.hold(certified)
         self._guard.hold(principal)
-        self.render_cache = render_cache
+        self.render_cache = frontend.render_cache
         self.peer = peer
         self._channels: dict[str, Channel] = {}
         self._publishes: Publishes | None = None
-        self._before_login = BeforeLogin(frontend.login_budget, is_known=principal is not None)
+        self._before_login = BeforeLogin(frontend.login_budget)
         self._early_frames: list[str] | None = None
         """Frames that wait for the login."""
         self._has_begun = False
@@ -220,7 +218,7 @@ class SocketSession:
         if self._before_login.hold(len(text) + _FRAME_BYTES):
             self._early_frames.append(text)
         else:
-            self._outlet.close(TRY_AGAIN_LATER, "too much was sent before the login; wait for welcome")
+            self._outlet.close_with(TRY_AGAIN_LATER, "too much was sent before the login; wait for welcome")
 
     def _require_login(self, frame: m.ClientFrame) -> None:
         if not self.is_known and not isinstance(frame, m.Hello):
@@ -250,7 +248,7 @@ class SocketSession:
 
     def _login_is_over(self, why: str) -> None:
         self.logger.info("%s is disconnected: %s", self.peer, why)
-        self._outlet.close(POLICY_VIOLATION, "this session is over; log in again")
+        self._outlet.close_with(POLICY_VIOLATION, "this session is over; log in again")
 
     def drain(self) -> None:
         """Send the replies that are due but nothing new, and close the connection."""
@@ -262,11 +260,11 @@ class SocketSession:
 
     def _maybe_leave(self) -> None:
         if self._is_draining and not self._pending:
-            self._outlet.close(GOING_AWAY, "the broker is shutting down; connect again later")
+            self._outlet.close_with(GOING_AWAY, "the broker is shutting down; connect again later")
 
     def _insist_on_hello(self) -> None:
         if not self.is_known and self._early_frames is None:
-            self._outlet.close(POLICY_VIOLATION, "log in first")
+            self._outlet.close_with(POLICY_VIOLATION, "log in first")
 
     # ── replies ───────────────────────────────────────────────────────────────────────────────────
 
@@ -392,7 +390,7 @@ class SocketSession:
             self._principal = await self._frontend.identify(credentials, self.peer)
         except (NotAuthenticated, Overloaded) as error:
             self._refuse(error, frame)
-            self._outlet.close(POLICY_VIOLATION, "not authenticated")
+            self._outlet.close_with(POLICY_VIOLATION, "not authenticated")
             return b""
         self._guard.hold(self._principal)
         self._outlet.authenticated()
