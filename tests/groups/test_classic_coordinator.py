@@ -311,7 +311,7 @@ async def test_a_group_of_which_only_offsets_are_known_is_a_classic_one(groups: 
     await groups.commit("g", {A: OffsetAndMetadata(1)})
     (info,) = groups.list_groups()
     assert (info.type, info.state, info.protocol_type) == (GroupType.CLASSIC, GroupState.EMPTY, "")
-    assert groups.classic.describe_classic("g").members == []
+    assert groups.classic.describe_classic("g").members == ()
     groups.native.join("n", ["a"], Silent())
     for unknown in ("n", "nothing"):
         with pytest.raises(UnknownGroup):

@@ -239,7 +239,7 @@ async def test_group_is_listed_and_described_as_what_it_is(stand: Stand) -> None
     assert (info.group, info.type, info.state, info.members) == ("g", GroupType.SHARE, GroupState.STABLE, 1)
     assert info.protocol_type == "share"
     (member,) = stand.groups.describe("g").members
-    assert (member.member_id, member.topics, len(member.partitions)) == ("m", ("a",), 4)
+    assert (member.member_id, member.topics, len(member.partitions)) == ("m", ["a"], 4)
 
 
 async def test_group_of_another_name_is_unknown(stand: Stand) -> None:
