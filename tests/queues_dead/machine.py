@@ -45,7 +45,7 @@ class Machine(Work):
         await self.broker._maintenance.stop()
         for queue in self.broker.parts.queue_registry:
             queue.stop()
-            await queue.journal.drop()
+            await queue.writer.drop()
         for _ in range(5):
             await asyncio.sleep(0)
         self.fs.calls_left = None

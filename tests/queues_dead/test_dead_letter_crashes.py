@@ -60,7 +60,7 @@ async def test_each_record_dies_once_whatever_the_step_of_the_crash(power_fails:
         died = values_of(await in_topic(machine.broker, "jobs.dead"))
         alive = values_of(await take_all(await machine.consumer("jobs"), len(VALUES) - len(died)))
         assert Counter(alive + died) == Counter(VALUES), f"after {steps} steps"
-        await machine.queue("jobs").journal.flushed()
+        await machine.queue("jobs").writer.flushed()
         assert not [key for key in machine.meta.entries if key[0] == "queue-move"]
         await machine.stop()
         steps += 1
@@ -105,7 +105,7 @@ async def test_a_redrive_that_a_restart_ended_leaves_dead_letters_as_they_were()
     subscriber = dead.state.subscribers[""]
     assert subscriber.start_redrive(0, 0, 4) == [(0, 4)]
     dead.changed()
-    await dead.journal.flushed()
+    await dead.writer.flushed()
     await machine.kill()
     await machine.start()
     taken = await take_all(await machine.consumer("jobs.dead"), len(VALUES))

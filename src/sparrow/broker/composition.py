@@ -36,6 +36,7 @@ from sparrow.broker.producer_ids import BROKER, ProducerIds
 from sparrow.broker.queues.dead_letters.format import Style
 from sparrow.broker.queues.dead_letters.redrive import Redrives
 from sparrow.broker.queues.dead_letters.service import DeadLetterService
+from sparrow.broker.queues.persistence.state_store import StateStore
 from sparrow.broker.queues.registry import QueueRegistry
 from sparrow.broker.queues.service import QueueService
 from sparrow.broker.quotas.quotas import Quotas
@@ -234,10 +235,11 @@ class Parts:
         self.sinks = SinkService(coordinator, transactions, self.topic_registry, self._access, self._audit)
 
     async def _load_queues(self) -> None:
-        registry = self.queue_registry = QueueRegistry(self._meta, self._clock, self.topic_registry)
+        states = await StateStore.open(self._meta, self._logs)
+        registry = self.queue_registry = QueueRegistry(states, self._clock, self.topic_registry)
         self.topic_registry.explain = registry.without_dead_letters
         await registry.load()
-        registry.made.append(self._dead_letter_service(registry).attach)
+        registry.made.append(self._dead_letter_service(registry, states).attach)
         self.idempotency = IdempotencyKeys(
             self._meta,
             self._clock,
@@ -282,10 +284,10 @@ class Parts:
             if queue.source(key) is not None:
                 queue.resume_reading()
 
-    def _dead_letter_service(self, registry: QueueRegistry) -> DeadLetterService:
+    def _dead_letter_service(self, registry: QueueRegistry, states: StateStore) -> DeadLetterService:
         return DeadLetterService(
             registry,
-            self._meta,
+            states,
             self.topic_registry,
             self._new_producer_id,
             self._config.auto_create_topics,

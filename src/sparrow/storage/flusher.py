@@ -83,6 +83,11 @@ class Flusher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
+    @property
+    def has_threads(self) -> bool:
+        """False if it syncs on the loop itself."""
+        return self._threads_wanted > 0
+
     def request(self, log: Syncable) -> None:
         """Sync `log` as soon as a thread is free."""
         self._dirty.pop(log, None)

@@ -33,6 +33,7 @@ from sparrow.storage.filesystem import LocalFileSystem, read_file, remove_tree, 
 from sparrow.storage.flusher import Flusher
 from sparrow.storage.handles import Handles
 from sparrow.storage.index import DEFAULT_INTERVAL_BYTES
+from sparrow.storage.local_journal import LocalJournal
 from sparrow.storage.log import LocalLog
 from sparrow.storage.options import StorageOptions
 from sparrow.storage.recovery import Recovered, examine, find_damages, maybe_unreachable, recover
@@ -150,6 +151,15 @@ class LocalLogStore:
         except OSError as error:
             return translate(error, "asking for the free space of", self.path)
         return full or next((log.failure for log in self._logs.values() if log.failure is not None), None)
+
+    def open_journal(self, mark: bytes | None) -> LocalJournal:
+        return LocalJournal(
+            self._resources.fs,
+            f"{self.path}/{names.JOURNAL_DIRECTORY}",
+            mark,
+            self._resources.clock.wall_ms(),
+            threads=min(1, self._resources.options.flush_threads),
+        )
 
     def _space(self) -> Space:
         try:

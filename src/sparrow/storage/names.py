@@ -1,6 +1,7 @@
 """The names of the storage's files and directories, which are Kafka's.
 
 <data>/format, .lock, .clean                 see `directory`
+<data>/journal/0, /1                         see `local_journal`
 <data>/logs/<topic>-<partition>/             one log
     00000000000000000042.log                 segment whose first offset is 42 (or later)
     00000000000000000042.index, .timeindex   its sparse indexes
@@ -27,6 +28,7 @@ SWAP = ".swap"
 TEMPORARY = ".tmp"
 
 LOGS_DIRECTORY = "logs"
+JOURNAL_DIRECTORY = "journal"
 DELETED_DIRECTORY = ".deleted"
 STRAY_DIRECTORY = ".stray"
 METADATA_FILE = "partition.metadata"

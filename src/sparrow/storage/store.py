@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sparrow.model.topics import RemovedBatch
     from sparrow.records.batch import BatchHeader
     from sparrow.storage.damage import Damage, Damages
+    from sparrow.storage.journal import Journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +395,19 @@ class LogStore(Protocol):
     async def purge(self, log_id: LogId) -> None:
         """Remove the data of a log that is not open (its topic was deleted and a crash came
         between).
+        """
+        ...
+
+    def open_journal(self, mark: bytes | None) -> Journal:
+        """Open the broker's journal, once. Blocking. `close` does not close it.
+
+        Args:
+            mark: that of the owner's last checkpoint; None: there is none.
+
+        Raises:
+            DirectoryUnreadable: records that were confirmed are missing or damaged.
+            NewerFormat: a later Sparrow wrote it.
+            StorageFailed: the device cannot be read.
         """
         ...
 

@@ -26,8 +26,8 @@ from sparrow.base.errors import (
     UnknownTopic,
 )
 from sparrow.broker.queues.persistence.definition import SHARE, Definition
-from sparrow.broker.queues.persistence.journal import Journal
 from sparrow.broker.queues.persistence.snapshot import StateSnapshot
+from sparrow.broker.queues.persistence.state_writer import StateWriter
 from sparrow.broker.queues.rates import Rates
 from sparrow.broker.queues.rules.settlement import Leased, Settlement, Verb
 from sparrow.broker.queues.rules.state import QueueState
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
     from sparrow.broker.fetch import ReadMemory
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.consumer import QueueConsumer
+    from sparrow.broker.queues.persistence.state_store import StateStore
     from sparrow.broker.queues.rules.subscriber import DeadRecords, Grant, SubscriberState
     from sparrow.broker.queues.scheduler import CooperativeScheduler
-    from sparrow.meta.store import MetaStore, Write
+    from sparrow.meta.store import Write
     from sparrow.records.excerpt import Excerpter
     from sparrow.records.topic_partition import TopicPartition
 
@@ -102,7 +103,7 @@ class Queue:
     def __init__(
         self,
         definition: Definition,
-        meta: MetaStore,
+        store: StateStore,
         clock: Clock,
         excerpter: Excerpter,
         scheduler: CooperativeScheduler,
@@ -118,7 +119,7 @@ class Queue:
         self.state = self._new_state(definition)
         self.scanner = self._new_scanner()
         self.snapshot = StateSnapshot(definition.id, self.state, self.sources, self.now)
-        self.journal = Journal(meta, self.snapshot.collect, self.scanner.go_on)
+        self.writer = StateWriter(store, self.snapshot.collect, self.scanner.go_on)
         self.state.is_behind = lambda: not self.scanner.is_idle
         self._waiters = {name: Waiters(self.wake) for name in self.state.subscribers}
         self._deliveries: set[_Delivery] = set()
@@ -151,7 +152,7 @@ class Queue:
             committed=committed,
             found=self.changed,
             is_awaited=lambda: any(map(len, self._waiters.values())),
-            is_writing=lambda: self.journal.is_writing,
+            is_writing=lambda: self.writer.is_writing,
             scheduler=self._scheduler,
         )
 
@@ -189,8 +190,8 @@ class Queue:
                 self.scanner.drop(source)
                 self._by_key.pop(source.key, None)
                 self.state.forget_source(source.number)
-                self.journal.add(self.snapshot.forgotten(source))
-                self.journal.changed()
+                self.writer.add(self.snapshot.forgotten(source))
+                self.writer.changed()
         self.changed()
 
     # ── leasing ───────────────────────────────────────────────────────────────────────────────────
@@ -290,7 +291,7 @@ class Queue:
             delivery.grants = reading.taken
             subscriber.release_grants(reading.left)
             if reading.taken:
-                flushed = self.journal.flushed()
+                flushed = self.writer.flushed()
                 for synced in _start_syncs(reading):
                     # A log that cannot be synced reports that to its publishers; what it holds can
                     # be read and handled all the same.
@@ -530,12 +531,14 @@ class Queue:
                 outcomes.append(error)
         self.state.settled()
         response: asyncio.Future[list[SparrowError | None]] = asyncio.get_running_loop().create_future()
-        flushed = self.journal.flushed()
+        # Consumers that it lets have records are woken first, so that their leases go into the same
+        # write.
+        self.changed()
+        flushed = self.writer.flushed()
         flushed.add_done_callback(partial(_respond, response, outcomes))
         if self._stops_at_corrupt:
             self._pending_responses += 1
             flushed.add_done_callback(self._responded)
-        self.changed()
         return response
 
     def _settle(self, subscriber: SubscriberState, consumer: str, each: Settlement, now_ms: int) -> None:
@@ -590,7 +593,7 @@ class Queue:
             else:
                 subscriber.release(source, [run])
         self.changed()
-        await self.journal.flushed()
+        await self.writer.flushed()
 
     def finish_move(
         self, subscriber: str, records: Iterable[DeadRecords], also: Sequence[Write] = ()
@@ -602,8 +605,8 @@ class Queue:
         if state is not None:
             for source, first, end in records:
                 state.finish_move(source, first, end)
-        self.journal.add(also)
-        flushed = self.journal.flushed()
+        self.writer.add(also)
+        flushed = self.writer.flushed()
         self.changed()
         return flushed
 
@@ -623,7 +626,7 @@ class Queue:
         self.scanner.consumed()
         self.wake()
         if any(subscriber.dirty for subscriber in self.state.subscribers.values()):
-            self.journal.changed()
+            self.writer.changed()
         self._arm()
 
     def tick(self) -> None:
@@ -748,7 +751,7 @@ class Queue:
                     self.changed()
                 await asyncio.sleep(0 if position == stop else 0.001)
                 self.check_open()
-        await self.journal.flushed()
+        await self.writer.flushed()
         return count
 
     def _purged_until(self, source: QueueSource, position: int, end: int) -> int:
@@ -766,7 +769,7 @@ class Queue:
         self.stop()
         for delivery in self._deliveries:
             delivery.subscriber.release_grants(delivery.grants)
-        await self.journal.close()
+        await self.writer.close()
 
     @property
     def unfinished(self) -> int:

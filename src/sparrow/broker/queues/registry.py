@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 
     from sparrow.base.clock import Clock
     from sparrow.broker.partition import Partition
+    from sparrow.broker.queues.persistence.state_store import StateStore
     from sparrow.broker.queues.source import QueueSource
     from sparrow.broker.topics.registry import Topic, TopicRegistry
-    from sparrow.meta.store import MetaStore, Write
+    from sparrow.meta.store import Write
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,12 +68,12 @@ class _Closed(NamedTuple):
 class QueueRegistry:
     """All queues of a broker. Loop thread only."""
 
-    def __init__(self, meta: MetaStore, clock: Clock, topics: TopicRegistry) -> None:
-        self._meta = meta
+    def __init__(self, store: StateStore, clock: Clock, topics: TopicRegistry) -> None:
+        self._store = store
         self._clock = clock
         self._topics = topics
         self._queues: dict[str, Queue] = {}
-        self._changes = Changes(meta)
+        self._changes = Changes(store)
         self._excerpter = Excerpter()
         self._scheduler = CooperativeScheduler()
         self.made: list[Callable[[Queue], None]] = []
@@ -157,10 +158,10 @@ class QueueRegistry:
             DirectoryUnreadable, NewerFormat
         """
         await self._finish_deletions()
-        entries = await self._meta.scan(definitions.KIND)
+        entries = await self._store.scan(definitions.KIND)
         if not entries:
             return
-        states = await StoredStates.read(self._meta, self._now())
+        states = await StoredStates.read(self._store, self._now())
         restored = [self._new(definitions.decode(entry)) for entry in entries]
         for queue in restored:
             self._restore(queue, states)
@@ -173,32 +174,32 @@ class QueueRegistry:
         """Persist that the state of records that the log lost is forgotten, before new records take
         their offsets.
         """
-        writing = [queue.journal.flushed() for queue in queues if queue.snapshot.has_changes]
-        # the journals try again, and log the reason
+        writing = [queue.writer.flushed() for queue in queues if queue.snapshot.has_changes]
+        # the writers try again, and log the reason
         await asyncio.gather(*writing, return_exceptions=True)
 
     async def _finish_deletions(self) -> None:
-        for entry in await self._meta.scan(_DELETED):
+        for entry in await self._store.scan(_DELETED):
             await self._remove_entries(entry.key)
 
     async def _remove_entries(self, queue_id: str) -> None:
         writes: list[Write] = [
             Delete(kind, found.key)
             for kind in (pages.START, pages.PAGE, pages.FAILED, move_intents.KIND)
-            for found in await self._meta.scan(kind, f"{queue_id}/")
+            for found in await self._store.scan(kind, f"{queue_id}/")
         ]
         await self._write_in_parts(writes)
-        await self._meta.write([Delete(_DELETED, queue_id)])
+        await self._store.write([Delete(_DELETED, queue_id)])
 
     async def _write_in_parts(self, writes: Sequence[Write]) -> None:
         for index in range(0, len(writes), 1000):
-            await self._meta.write(writes[index : index + 1000])
+            await self._store.write(writes[index : index + 1000])
 
     def _now(self) -> tuple[int, int]:
         return round(self._clock.monotonic() * 1000), self._clock.wall_ms()
 
     def _new(self, definition: Definition) -> Queue:
-        return Queue(definition, self._meta, self._clock, self._excerpter, self._scheduler)
+        return Queue(definition, self._store, self._clock, self._excerpter, self._scheduler)
 
     def _restore(self, queue: Queue, states: StoredStates) -> None:
         """Restore the sources of a queue, and the state of their records. The queue stays closed if
@@ -249,6 +250,10 @@ class QueueRegistry:
                 await queue.close()
             except SparrowError as error:
                 _LOG.warning("the state of queue %r could not be kept: %s", queue.name, error.text)
+        try:
+            await self._store.close()
+        except SparrowError as error:
+            _LOG.warning("the next start replays the journal of the queues: %s", error.text)
 
     def housekeep(self) -> None:
         """Do housekeeping of all queues (rates, retention). Call it now and then."""
@@ -299,7 +304,7 @@ class QueueRegistry:
         writes: list[Write] = [Put(entry.kind, entry.key, entry.value, ABSENT)]
         for source in queue.sources:
             writes += queue.snapshot.starts_to_keep(source)
-        await self._meta.write(writes)
+        await self._store.write(writes)
         self._queues[queue.name] = queue
         for name in definition.topics:
             topic = self._topics.find(name)
@@ -389,7 +394,7 @@ class QueueRegistry:
         self._check_dead_letters(definition)
         if any(getattr(policy, each) != getattr(queue.definition.policy, each) for each in _REBUILT_FOR):
             return await self._rebuild(queue, definition)
-        await self._meta.write([definition.entry()])
+        await self._store.write([definition.entry()])
         queue.redefine(definition)
         return queue
 
@@ -403,7 +408,7 @@ class QueueRegistry:
         async def change() -> None:
             queue = self.get(name)
             definition = replace(queue.definition, is_paused=is_paused)
-            await self._meta.write([definition.entry()])
+            await self._store.write([definition.entry()])
             queue.redefine(definition)
 
         await self._changes.carry_out(change)
@@ -422,12 +427,12 @@ class QueueRegistry:
                 await queue.close()
                 # Together: after a crash between them it would be unknown where the new subscribers
                 # begin.
-                await self._meta.write(
+                await self._store.write(
                     [definition.entry(), *queue.snapshot.handed_over(definition.policy.subscribers)]
                 )
             except SparrowError as error:
                 failure, definition = error, queue.definition
-            states = await StoredStates.read(self._meta, self._now(), queue.definition.id)
+            states = await StoredStates.read(self._store, self._now(), queue.definition.id)
             new = self._new(definition)
             self._restore(new, states)
         except BaseException as error:
@@ -457,14 +462,14 @@ class QueueRegistry:
             closed = self._damaged.get(name)
             queue = self.get(name) if closed is None else closed.queue
             queue_id = queue.definition.id.hex
-            await self._meta.write([Delete(definitions.KIND, name), Put(_DELETED, queue_id, b"")])
+            await self._store.write([Delete(definitions.KIND, name), Put(_DELETED, queue_id, b"")])
             self._damaged.pop(name, None)
             self._queues.pop(name, None)  # a closed queue may have been opened meanwhile
             queue.stop()
             queue.end_consumers(UnknownQueue(f"queue {name!r} was deleted"))
             for forget in self.deleted:
                 forget(queue)
-            await queue.journal.drop()
+            await queue.writer.drop()
             await self._remove_entries(queue_id)
 
         await self._changes.carry_out(change)
@@ -490,7 +495,7 @@ class QueueRegistry:
                 writes += queue.snapshot.start_entries(
                     partition, dict.fromkeys(queue.state.subscribers, first)
                 )
-            await self._meta.write(writes)
+            await self._store.write(writes)
             queue.definition = definition
             for partition, first in firsts:
                 topic = self._topics.find(partition.id.topic)
@@ -530,10 +535,10 @@ class QueueRegistry:
             definition = replace(queue.definition, topics=kept)
             # Together: the state of its records must not be found when the topic becomes a source
             # again.
-            await self._meta.write([definition.entry(), *queue.snapshot.topic_forgotten(topic)])
+            await self._store.write([definition.entry(), *queue.snapshot.topic_forgotten(topic)])
             queue.definition = definition
             queue.topic_deleted(topic)
-            await queue.journal.flushed()
+            await queue.writer.flushed()
 
         await self._changes.carry_out(change)
 
@@ -553,7 +558,7 @@ class QueueRegistry:
             if queue.definition.policy.order != "none":  # parents and children must be found again
                 await self._rebuild(queue, queue.definition)
             else:
-                await queue.journal.flushed()
+                await queue.writer.flushed()
 
         await self._changes.carry_out(change)
 
@@ -600,8 +605,8 @@ class QueueRegistry:
                     continue
                 writes += queue.snapshot.starts_to_keep(source)
                 queue.begin(source)
-            queue.journal.add(writes)
-            queue.journal.changed()
+            queue.writer.add(writes)
+            queue.writer.changed()
 
 
 def check_name_and_topics(name: str, topics: Sequence[str]) -> None:

@@ -117,12 +117,12 @@ class Mover:
 
     async def _carry_out(self, moves: list[_Move]) -> list[_Move]:
         """Carry out moves. Return those whose records are done."""
-        journal = self._queue.journal
-        journal.add([move.intent.put() for move in moves if move.error is None])
+        writer = self._queue.writer
+        writer.add([move.intent.put() for move in moves if move.error is None])
         try:
-            await journal.flushed()
+            await writer.flushed()
         except SparrowError:
-            journal.add([move.intent.delete() for move in moves])
+            writer.add([move.intent.delete() for move in moves])
             raise
         await asyncio.gather(*(self._append(move) for move in moves if move.error is None))
         done = await self._settle([move for move in moves if move.next_offset >= 0])
@@ -132,8 +132,8 @@ class Mover:
     def _forget(self, failed: Iterable[MoveIntent]) -> None:
         deletes = [intent.delete() for intent in failed]
         if deletes:
-            self._queue.journal.add(deletes)
-            self._queue.journal.changed()
+            self._queue.writer.add(deletes)
+            self._queue.writer.changed()
 
     async def _prepared(self, move_batch: MoveBatch) -> _Move:
         await asyncio.sleep(0)  # building a batch takes its time
@@ -217,7 +217,7 @@ class Mover:
         kept = self._queue.finish_move(subscriber, records, [intent.delete()])
         try:
             await kept
-        # the journal tries again; after a crash the intent leads here
+        # the writer tries again; after a crash the intent leads here
         except SparrowError as error:
             _LOG.warning(
                 "queue %r: that records were moved is not kept yet: %s", self._queue.name, error.text

@@ -1,0 +1,191 @@
+"""Persists the changes of a queue: one record of the journal for all callers that wait.
+
+Changes are collected in the iteration of the event loop after the first one: what consumers lease
+because of an acknowledgement or of a new record is in the same record of the journal. Two records
+may be under way, the one that is being synced and the one that goes into the next sync, which then
+begins without waiting for the loop. Changes that come meanwhile are collected when one of them is on
+stable storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import InternalError, SparrowError, UnknownQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sparrow.broker.queues.persistence.state_store import StateStore
+    from sparrow.meta.store import Write
+
+_LOG = logging.getLogger(__name__)
+RETRY_S: Final = 1.0
+"""Delay after a failed write until the next, if no caller asks for one earlier."""
+_UNDER_WAY: Final = 2
+"""Records of the journal that are not on stable storage."""
+
+_Waiting = list["asyncio.Future[None]"]
+
+
+class StateWriter:
+    """Writer of one queue's changes. Loop thread only.
+
+    Args:
+        collect: returns what must be written now; the changes count as written from then on.
+        written: called after each write, successful or not, after the callers that waited for it.
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        collect: Callable[[], Sequence[Write]],
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._collect = collect
+        self._written = written
+        self._waiting: _Waiting = []
+        self._pending: dict[tuple[str, str], Write] = {}
+        """Entries of other parts."""
+        self._failed: dict[tuple[str, str], Write] = {}
+        """Entries that could not be written; those of `_pending` are newer."""
+        self._under_way: deque[tuple[asyncio.Future[None], _Waiting]] = deque()
+        self._is_due = False
+        self._is_scheduled = False
+        self._is_closed = False
+
+    @property
+    def is_writing(self) -> bool:
+        """True while later changes have to wait for a write."""
+        return len(self._under_way) >= _UNDER_WAY
+
+    def add(self, writes: Sequence[Write]) -> None:
+        """Write entries of other parts together with the next changes."""
+        self._pending.update(((write.kind, write.key), write) for write in writes)
+
+    def changed(self) -> None:
+        """Write a change that no caller waits for."""
+        self._is_due = not self._is_closed
+        self._schedule()
+
+    def flushed(self) -> asyncio.Future[None]:
+        """Return a future that is done when everything that has changed by now is on stable
+        storage.
+
+        It fails with DiskFull, StorageFailed or Overloaded if the write failed; the changes stay in
+        memory, and are written with the next. It fails with UnknownQueue after `drop`.
+        """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._is_closed:
+            _refuse(future)
+            return future
+        self._waiting.append(future)
+        self.changed()
+        return future
+
+    async def close(self) -> None:
+        """Write what is left.
+
+        Raises:
+            DiskFull, StorageFailed: it could not be written.
+        """
+        while self._under_way or self._is_scheduled:
+            await self._settled()
+        self._is_closed = True
+        self.add(self._collect())
+        left = self._failed | self._pending
+        if left:
+            await self._store.append(list(left.values()))
+
+    async def drop(self) -> None:
+        """Write nothing any more: the queue is being deleted."""
+        self._is_closed = True
+        self._is_due = False
+        while self._under_way:
+            await self._settled()
+        self._collect()
+        self._pending.clear()
+        self._failed.clear()
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            _refuse(future)
+
+    async def _settled(self) -> None:
+        if self._under_way:
+            await asyncio.wait([self._under_way[0][0]])
+        await asyncio.sleep(0)
+
+    def _schedule(self) -> None:
+        if self._is_due and not self._is_scheduled and not self.is_writing:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._write)
+
+    def _write(self) -> None:
+        self._is_scheduled = False
+        if self._is_closed or not self._is_due:
+            return
+        self._is_due = False
+        waiting, self._waiting = self._waiting, []
+        try:
+            self.add(self._collect())
+            entries = self._failed | self._pending
+            if entries or not self._under_way:
+                write = self._store.append(list(entries.values())) if entries else _done()
+                self._failed, self._pending = {}, {}
+                self._under_way.append((write, waiting))
+                write.add_done_callback(partial(self._ended, entries))
+            else:  # what changed is under way already
+                self._under_way[-1][1].extend(waiting)
+        except SparrowError as error:
+            self._fail(waiting, error)
+        except Exception:  # noqa: BLE001 - a bug must not leave consumers waiting for ever
+            _LOG.exception("the state of a queue could not be kept")
+            self._fail(
+                waiting,
+                InternalError("The state of the queue could not be kept; the broker's log has the reason."),
+            )
+
+    def _ended(self, entries: dict[tuple[str, str], Write], write: asyncio.Future[None]) -> None:
+        _, waiting = self._under_way.popleft()
+        error = asyncio.CancelledError() if write.cancelled() else write.exception()
+        if error is None:
+            for future in waiting:
+                if not future.done():  # else the caller is gone
+                    future.set_result(None)
+        else:
+            self._failed |= entries
+            self._fail(waiting, error)
+        self._written()
+        self._schedule()
+
+    def _fail(self, waiting: _Waiting, error: BaseException) -> None:
+        text = error.text if isinstance(error, SparrowError) else repr(error)
+        _LOG.warning("the state of a queue could not be kept: %s", text)
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # the future may have no reader any more
+        asyncio.get_running_loop().call_later(RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        if not self._is_closed and (self._failed or self._pending):
+            self.changed()
+
+
+def _done() -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_result(None)
+    return future
+
+
+def _refuse(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_exception(
+            UnknownQueue("The queue was deleted, or is being changed; nothing of it is kept any more.")
+        )
+        future.exception()  # the future may have no reader

@@ -1,0 +1,420 @@
+"""The journal on local files: two files of fixed size, used in turn.
+
+    <data directory>/journal/0, /1       see `journal_frames` for their bytes
+
+Frames fill one file, then the other, if a checkpoint covers all that is in it. Both are written with
+zeros once and never change their size. The last block of a file is written again with each frame
+that begins in it, with the same bytes before the frame.
+
+Concurrency: `sync` runs in the flusher's thread, everything else on the loop. `_lock` guards what
+both use: the waiting frames, and the files' numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import mmap
+import os
+import struct
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparrow.base.errors import DirectoryUnreadable, NewerFormat, SparrowError, StorageFailed
+from sparrow.storage.filesystem import BLOCK_BYTES, read_file, translate, write_all
+from sparrow.storage.flusher import Flusher
+from sparrow.storage.journal_frames import (
+    VERSION,
+    Contents,
+    decode_header,
+    encode_frame,
+    encode_header,
+    frame_bytes,
+    frames_after,
+    read_frames,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparrow.base.histogram import Histogram
+    from sparrow.storage.filesystem import FileSystem
+
+FILE_BYTES: Final = 4 << 20
+"""Size of each of the two files."""
+_WRITE_BYTES: Final = 1 << 18
+"""Largest single write to a file."""
+_ID_BYTES: Final = 16
+_NUMBER_BITS: Final = 20
+"""Frames of one opening are numbered from the wall time in ms, shifted by so many bits: beyond all
+numbers of earlier openings, those that a backup knows nothing of included.
+"""
+_MARK = struct.Struct("<16sQQ?")
+
+
+class Mark(NamedTuple):
+    """A position in a journal, as checkpoints have it."""
+
+    journal_id: bytes
+    number: int
+    """Number of the last frame before the mark."""
+    synced: int
+    """Number of the last frame of the same broker that was on stable storage when the mark was
+    made; 0: none.
+    """
+    is_final: bool = False
+    """True if no frame was appended behind it."""
+
+    def encode(self) -> bytes:
+        """Return the form for a checkpoint."""
+        return _MARK.pack(*self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Mark:
+        """Return the mark of a checkpoint.
+
+        Raises:
+            DirectoryUnreadable: it is none.
+        """
+        try:
+            return cls(*_MARK.unpack(data))
+        except struct.error:
+            raise DirectoryUnreadable(
+                "the mark of the journal in meta.db cannot be read; restore the data directory from a backup"
+            ) from None
+
+
+class Found(NamedTuple):
+    """The content of a journal behind a mark."""
+
+    records: list[memoryview]
+    last: int
+    """Number of the last frame."""
+
+
+def read_journal(fs: FileSystem, directory: str, encoded_mark: bytes | None) -> Found:
+    """Read a journal, and change nothing. Blocking.
+
+    Args:
+        encoded_mark: that of the last checkpoint; None: there was none, so nothing is needed.
+
+    Raises:
+        DirectoryUnreadable: records that were confirmed are missing, or damaged.
+        NewerFormat: a later Sparrow wrote it.
+        OSError
+    """
+    if encoded_mark is None:
+        return Found([], 0)
+    mark = Mark.decode(encoded_mark)
+    if mark.is_final:
+        return Found([], mark.number)
+    data = [read_file(fs, path) for path in _paths(directory)]
+    if None in data:
+        raise _lost(directory, "its files are missing")
+    views = [memoryview(each) for each in data if each is not None]
+    files = [read_frames(view) for view in views]
+    for path, each in zip(_paths(directory), files, strict=True):
+        _check_header(directory, path, each, mark)
+    found = _join(directory, [each for each in files if each.header is not None], mark)
+    for view in views:
+        for frame in frames_after(view, found.last):
+            if frame.synced > found.last:
+                raise _lost(directory, f"at least {frame.synced - found.last} of its records are damaged")
+    return found
+
+
+def _check_header(directory: str, path: str, file: Contents, mark: Mark) -> None:
+    if file.header is None:
+        return
+    if file.header.version > VERSION:
+        raise NewerFormat(
+            f"{path} has format {file.header.version}, this Sparrow reads up to {VERSION}; "
+            "start the version that wrote it, or a newer one"
+        )
+    if file.header.journal_id != mark.journal_id:
+        raise _lost(directory, "its files belong to another data directory")
+
+
+def _join(directory: str, files: list[Contents], mark: Mark) -> Found:
+    """Return the records behind the mark, of both files."""
+    records: list[memoryview] = []
+    last, reached = mark.number, mark.synced == 0
+    for file in sorted(files, key=lambda each: each.next_number):
+        first, end = file.next_number - len(file.payloads), file.next_number - 1
+        reached |= first <= mark.number + 1 and end >= mark.synced
+        if first > last + 1:
+            raise _lost(directory, f"{first - last - 1} of its records are missing")
+        if end > last:
+            records += file.payloads[last + 1 - first :]
+            last = end
+    if not reached:
+        raise _lost(directory, "records that the last checkpoint saw are not in it")
+    return Found(records, last)
+
+
+def _is_of(fs: FileSystem, directory: str, journal_id: bytes) -> bool:
+    """Return True if no file of a directory has the header of another journal."""
+    for path in _paths(directory):
+        if fs.size(path):
+            fd = fs.open(path)
+            try:
+                header = decode_header(memoryview(fs.read_at(fd, BLOCK_BYTES, 0)))
+            finally:
+                fs.close(fd)
+            if header is not None and header.journal_id != journal_id:
+                return False
+    return True
+
+
+def _paths(directory: str) -> list[str]:
+    return [f"{directory}/{number}" for number in range(2)]
+
+
+def _lost(directory: str, reason: str) -> DirectoryUnreadable:
+    return DirectoryUnreadable(
+        f"the journal in {directory} cannot be replayed: {reason}. It has leases, acknowledgements and "
+        "delivery counts of queues since their last checkpoint; no message is in it. Restore the data "
+        "directory from a backup, or go on without them (`sparrow doctor --drop-journal`): messages that "
+        "were acknowledged may then be delivered again"
+    )
+
+
+class _Waiting(NamedTuple):
+    """A frame that is not written yet."""
+
+    number: int
+    payload: bytes
+
+
+class LocalJournal:
+    """A `Journal` on two local files.
+
+    Args:
+        mark: that of the owner's last checkpoint; None: there is none.
+        wall_ms: the wall time.
+        threads: 1, or 0 to sync on the loop itself, for tests that must repeat exactly.
+
+    Raises what `read_journal` raises, and StorageFailed.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        mark: bytes | None,
+        wall_ms: int,
+        *,
+        threads: int = 1,
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._file_bytes = file_bytes
+        try:
+            found = read_journal(fs, directory, mark)
+        except OSError as error:
+            raise translate(error, "reading the journal in", directory) from error
+        self._records = found.records
+        self._id = Mark.decode(mark).journal_id if mark is not None else os.urandom(_ID_BYTES)
+        self._flusher = Flusher(threads, 0)
+        # on the loop
+        self._last = (max(found.last, wall_ms << _NUMBER_BITS) >> _NUMBER_BITS) + 1 << _NUMBER_BITS
+        """Number of the last appended frame; before the first one, of none."""
+        self._synced = 0
+        """Number of the last durable frame of this opening; 0: none yet."""
+        self._futures: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._failure: StorageFailed | None = None
+        self._is_begun = False
+        self._marked_file = 0
+        # in both threads
+        self._lock = threading.Lock()
+        self._waiting: deque[_Waiting] = deque()
+        self._released = self._last
+        self._has_failed = False
+        """True from a failed write until the loop has failed all futures."""
+        self._is_stuck = False
+        """True if frames wait for the space of a file that no checkpoint covers."""
+        # in the flusher's thread
+        self._fds: list[int] = []
+        self._file = 0
+        self._file_ends = [0, 0]
+        """Number of the last frame of each file; 0: none."""
+        self._position = file_bytes
+        """Where the next frame goes in the current file: the first one begins a file."""
+        self._tail = b""
+        """Bytes of the last block before the position."""
+        self._written = self._last
+        self._buffer = mmap.mmap(-1, _WRITE_BYTES)
+
+    @property
+    def sync_times(self) -> Histogram:
+        return self._flusher.times
+
+    def take_records(self) -> list[memoryview]:
+        records, self._records = self._records, []
+        return records
+
+    async def begin(self) -> bytes:
+        """See `Journal.begin`."""
+        if not self._is_begun:
+            try:
+                await self._run(self._make_files)
+            except OSError as error:
+                raise translate(error, "making the journal in", self._directory) from error
+            self._is_begun = True
+        return self.mark()
+
+    async def _run(self, work: Callable[[], None]) -> None:
+        if self._flusher.has_threads:
+            await asyncio.to_thread(work)
+        else:
+            work()
+
+    def append(self, record: bytes) -> asyncio.Future[None]:
+        """See `Journal.append`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._failure is not None:
+            future.set_exception(StorageFailed(self._failure.text))
+            return future
+        self._last += 1
+        self._futures.append((self._last, future))
+        with self._lock:
+            self._waiting.append(_Waiting(self._last, record))
+        self._flusher.request(self)
+        return future
+
+    def mark(self, *, is_final: bool = False) -> bytes:
+        self._marked_file = self._file
+        return Mark(self._id, self._last, self._synced, is_final).encode()
+
+    def release(self, mark: bytes) -> None:
+        with self._lock:
+            self._released = max(self._released, Mark.decode(mark).number)
+            is_stuck = self._is_stuck
+        if is_stuck:
+            self._flusher.request(self)
+
+    @property
+    def is_filling(self) -> bool:
+        return self._file != self._marked_file or self._is_stuck
+
+    async def close(self) -> None:
+        if self._futures:
+            await asyncio.wait([future for _, future in self._futures])
+        self._flusher.close()
+        for fd in self._fds:
+            self._fs.close(fd)
+        self._fds.clear()
+
+    # ── results, on the loop ──────────────────────────────────────────────────────────────────────
+
+    def synced(self, durable_offset: int, error: SparrowError | None) -> None:
+        """Complete the futures that a round serves (interface of the flusher)."""
+        if error is None:
+            while self._futures and self._futures[0][0] <= durable_offset:
+                self._synced, future = self._futures.popleft()
+                if not future.done():
+                    future.set_result(None)
+            return
+        if isinstance(error, StorageFailed):
+            self._failure = error
+        failed, self._futures = self._futures, deque()
+        with self._lock:
+            self._waiting.clear()
+            self._has_failed = False
+            self._last = self._written  # the numbers of frames have no gaps
+        for _, future in failed:
+            if not future.done():
+                future.set_exception(type(error)(error.text))
+
+    # ── in the flusher's thread ───────────────────────────────────────────────────────────────────
+
+    def sync(self) -> int:
+        """Write the frames that wait, each on stable storage when this returns. Return the number
+        of the last one.
+        """
+        try:
+            while frames := self._take():
+                self._write(frames)
+        except OSError as error:
+            with self._lock:
+                self._has_failed = True  # frames behind the failed ones must not be written
+            raise translate(error, "writing the journal in", self._directory) from error
+        return self._written
+
+    def after_sync(self) -> None:
+        """Nothing is left to do after a round."""
+
+    def _take(self) -> list[_Waiting]:
+        """Take frames that fit into one write, and turn to the other file if need be."""
+        with self._lock:
+            waiting = self._waiting
+            if not waiting or self._has_failed:
+                return []
+            self._is_stuck = False
+            if self._position + frame_bytes(len(waiting[0].payload)) > self._file_bytes:
+                other = 1 - self._file
+                if self._file_ends[other] > self._released:
+                    self._is_stuck = True
+                    return []
+                self._file, self._position = other, BLOCK_BYTES
+                self._tail = b""
+            taken = [waiting.popleft()]
+            size = frame_bytes(len(taken[0].payload))
+            while waiting:
+                more = frame_bytes(len(waiting[0].payload))
+                if size + more > _WRITE_BYTES or self._position + size + more > self._file_bytes:
+                    break
+                size += more
+                taken.append(waiting.popleft())
+            return taken
+
+    def _write(self, frames: list[_Waiting]) -> None:
+        synced = self._written
+        data = b"".join(encode_frame(each.payload, each.number, synced) for each in frames)
+        start = self._position - len(self._tail)
+        if self._position == BLOCK_BYTES:  # a new file: its header is part of the first write
+            header = encode_header(self._id, frames[0].number)
+            self._write_blocks(header + data, 0)
+        else:
+            self._write_blocks(self._tail + data, start)
+        self._position += len(data)
+        tail_bytes = self._position % BLOCK_BYTES
+        self._tail = (self._tail + data)[-tail_bytes:] if tail_bytes else b""
+        self._written = frames[-1].number
+        self._file_ends[self._file] = self._written
+
+    def _write_blocks(self, data: bytes, position: int) -> None:
+        """Write whole blocks, the last one padded with zeros."""
+        buffer, fd = self._buffer, self._fds[self._file]
+        size = len(data) + -len(data) % BLOCK_BYTES
+        if size > len(buffer):
+            buffer = self._buffer = mmap.mmap(-1, size)
+        buffer[: len(data)] = data
+        buffer[len(data) : size] = bytes(size - len(data))
+        with memoryview(buffer) as view:
+            done = 0
+            while done < size:
+                written = self._fs.write_synced(fd, view[done:size], position + done)
+                if written <= 0:
+                    raise OSError(errno.EIO, "the device took no bytes")
+                done += written
+
+    def _make_files(self) -> None:
+        fs, directory = self._fs, self._directory
+        fs.mkdir(directory)
+        keeps = _is_of(fs, directory, self._id)
+        for path in _paths(directory):
+            size = fs.size(path) or 0 if keeps else 0
+            fd = fs.open(path, write=True, create=True)
+            try:
+                for position in range(size, self._file_bytes, _WRITE_BYTES):
+                    zeros = bytes(min(_WRITE_BYTES, self._file_bytes - position))
+                    write_all(fs, fd, [zeros], position)
+                fs.sync(fd)
+            finally:
+                fs.close(fd)
+        fs.sync_dir(directory)
+        fs.sync_dir(os.path.dirname(directory))
+        self._fds = [fs.open_synced(path) for path in _paths(directory)]
