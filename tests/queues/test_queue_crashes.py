@@ -2,6 +2,7 @@
 that lost its tail.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -157,15 +158,18 @@ async def test_an_acknowledgement_that_could_not_be_kept_is_kept_as_soon_as_ther
     await work.publish("jobs", [b"1"])
     one = await work.consumer("jobs")
     taken = await take(one)
-    write = work.broker._meta.write
+    store = work.queue("jobs").writer._store
+    append = store.append
 
-    async def full(_writes) -> None:
-        raise DiskFull("no room")
+    def full(_writes) -> asyncio.Future[None]:
+        future = asyncio.get_running_loop().create_future()
+        future.set_exception(DiskFull("no room"))
+        return future
 
-    work.broker._meta.write = full
+    store.append = full
     with pytest.raises(DiskFull):
         await ack(one, taken)
-    work.broker._meta.write = write
+    store.append = append
     await work.publish("jobs", [b"2"])
     await take(one)
     await work.crash()

@@ -5,16 +5,18 @@ that change meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 from tests.queues.work import Work, ack, records, settle, take
 
 from sparrow.base.errors import LeaseExpired, StaleMember, UnknownQueue
+from sparrow.broker.queues.queue import Queue
 from sparrow.broker.queues.rules.record_state import LEASED, READY
 from sparrow.broker.queues.rules.settlement import Settlement, Verb
 from sparrow.broker.queues.scan import scanner
+from sparrow.meta.store import Write
 
 
 class Gate:
@@ -46,11 +48,29 @@ def held_up(owner: object, name: str) -> Iterator[Gate]:
         gate.opened.set()
 
 
+@contextmanager
+def unwritten(queue: Queue) -> Iterator[Gate]:
+    """Make what a queue writes wait at a gate."""
+    gate, store = Gate(), queue.writer._store
+    append = store.append
+
+    async def write(writes: Sequence[Write]) -> None:
+        await gate.pass_through()
+        await append(writes)
+
+    store.append = lambda writes: asyncio.ensure_future(write(writes))
+    try:
+        yield gate
+    finally:
+        store.append = append
+        gate.opened.set()
+
+
 async def test_grants_of_a_consumer_that_is_replaced_are_ready_at_once(work: Work) -> None:
     await work.create("jobs")
     await work.publish("jobs", [b"1", b"2"])
     one = await work.consumer("jobs", "one")
-    with held_up(work.broker._meta, "write") as gate:
+    with unwritten(work.queue("jobs")) as gate:
         leasing = asyncio.create_task(one.lease(10, wait_ms=500))
         await gate.reached.wait()
         again = await work.consumer("jobs", "one")
@@ -115,8 +135,8 @@ async def test_a_consumer_that_waits_while_the_queue_is_deleted_gets_the_error(w
     await work.publish("jobs", [b"1", b"2"])
     one = await work.consumer("jobs")
     queue = work.queue("jobs")
-    owner, method = (queue.source(("jobs", 0)), "read") if at == "read" else (queue.journal, "_write_once")
-    with held_up(owner, method) as gate:
+    holding = held_up(queue.source(("jobs", 0)), "read") if at == "read" else unwritten(queue)
+    with holding as gate:
         leasing = asyncio.create_task(one.lease(10, wait_ms=5000))
         await gate.reached.wait()
         deleting = asyncio.create_task(work.broker.queues.delete("jobs"))
@@ -128,20 +148,23 @@ async def test_a_consumer_that_waits_while_the_queue_is_deleted_gets_the_error(w
 
 async def test_an_acknowledgement_that_waits_while_the_queue_is_deleted_fails(work: Work) -> None:
     await work.create("jobs")
-    await work.publish("jobs", [b"1", b"2"])
+    await work.publish("jobs", [b"1", b"2", b"3"])
     one = await work.consumer("jobs")
     taken = await take(one)
-    with held_up(work.queue("jobs").journal, "_write_once") as gate:
-        first = asyncio.create_task(settle(one, Verb.ACK, taken[:1]))
-        await gate.reached.wait()
-        second = asyncio.create_task(settle(one, Verb.ACK, taken[1:]))
-        await asyncio.sleep(0)
+    queue = work.queue("jobs")
+    with unwritten(queue):
+        settling = []
+        for message in taken:
+            settling.append(asyncio.create_task(settle(one, Verb.ACK, [message])))
+            await asyncio.sleep(0.01)
+        assert queue.writer.is_writing  # two are being written, the third waits
         deleting = asyncio.create_task(work.broker.queues.delete("jobs"))
         await asyncio.sleep(0.05)
     await deleting
-    await first
+    await settling[0]
+    await settling[1]
     with pytest.raises(UnknownQueue):
-        await second
+        await settling[2]
 
 
 async def test_leases_of_a_topic_that_is_deleted_do_not_count_any_more(work: Work) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from tests.queues.test_queue_races import held_up
+from tests.queues.test_queue_races import unwritten
 from tests.queues.work import Work, ack, records, take
 
 from sparrow.broker.queues.rules.record_state import READY
@@ -76,20 +76,24 @@ async def test_a_waiting_consumer_gets_records_that_came_during_a_write_when_it_
 ) -> None:
     monkeypatch.setattr(scanner, "_LATEST_S", 60.0)
     await work.create("jobs")
-    await work.publish("jobs", [b"0"])
+    await work.publish("jobs", [b"0", b"0"])
     busy, idle = await work.consumer("jobs"), await work.consumer("jobs")
-    first = await take(busy)
+    taken = await take(busy)
+    queue = work.queue("jobs")
     looks = counted_looks(work, "jobs")
-    with held_up(work.broker._meta, "write") as gate:
-        acknowledging = asyncio.ensure_future(ack(busy, first))
-        await gate.reached.wait()
+    with unwritten(queue):
+        acknowledging = []
+        for message in taken:
+            acknowledging.append(asyncio.ensure_future(ack(busy, [message])))
+            await asyncio.sleep(0.01)
+        assert queue.writer.is_writing
         waiting = asyncio.create_task(idle.lease(10, wait_ms=30_000))
         await asyncio.sleep(0)
         await publish_singly(work, "jobs", 5)
         assert looks == []
     assert len(records(await waiting)) == 5
     assert looks == [5]
-    await acknowledging
+    await asyncio.gather(*acknowledging)
 
 
 async def test_a_consumer_that_does_not_wait_gets_what_retention_left_of_unscanned_records(

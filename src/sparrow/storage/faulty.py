@@ -33,7 +33,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparrow.storage.filesystem import BLOCK_BYTES, Space
+from sparrow.storage.filesystem import BLOCK_BYTES, Space, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -279,12 +279,11 @@ class FaultyFileSystem:
     def open_synced(self, path: str) -> int:
         return self.open(path, write=True)
 
-    def write_synced(self, fd: int, data: memoryview, position: int) -> int:
+    def write_synced(self, fd: int, data: memoryview, position: int) -> None:
         if position % BLOCK_BYTES or len(data) % BLOCK_BYTES:
             raise _error(errno.EINVAL, self._file(fd)[0])
-        written = self.write_at(fd, [data], position)
+        write_all(self, fd, [data], position)
         self.sync(fd)
-        return written - written % BLOCK_BYTES
 
     def sync_dir(self, path: str) -> None:
         with self._lock:

@@ -81,9 +81,8 @@ class FileSystem(Protocol):
         """Return a descriptor of an existing file for `write_synced`."""
         ...
 
-    def write_synced(self, fd: int, data: memoryview, position: int) -> int:
+    def write_synced(self, fd: int, data: memoryview, position: int) -> None:
         """Write whole blocks of `BLOCK_BYTES`, which are on stable storage when the call returns.
-        Return the number of bytes written, a multiple of it.
 
         `data` begins at a page of memory and `position` at a block; the file has these blocks
         already, so that no metadata changes.
@@ -202,18 +201,17 @@ class LocalFileSystem:
                     raise
                 return os.open(path, flags)  # as on tmpfs
 
-        def write_synced(self, fd: int, data: memoryview, position: int) -> int:
-            return _whole_blocks(os.pwrite(fd, data, position))
+        def write_synced(self, fd: int, data: memoryview, position: int) -> None:
+            write_all(self, fd, [data], position)
 
     else:
 
         def open_synced(self, path: str) -> int:
             return self.open(path, write=True)
 
-        def write_synced(self, fd: int, data: memoryview, position: int) -> int:
-            written = os.pwrite(fd, data, position)
+        def write_synced(self, fd: int, data: memoryview, position: int) -> None:
+            write_all(self, fd, [data], position)
             self.sync(fd)
-            return _whole_blocks(written)
 
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -263,11 +261,6 @@ class LocalFileSystem:
             os.close(fd)
             return None
         return fd
-
-
-def _whole_blocks(size: int) -> int:
-    """Return `size` without a part of a block at its end, which has to be written again."""
-    return size - size % BLOCK_BYTES
 
 
 def _read_nowait(fd: int, size: int, position: int) -> memoryview | None:

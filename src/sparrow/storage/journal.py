@@ -2,8 +2,8 @@
 
 Design:
 
-1. A record is appended to a file and synced; nothing is ever changed in place. So a change costs one
-   sequential write, however much state it belongs to.
+1. A record is appended to a file and synced; nothing is ever changed in place. So a change costs
+   one sequential write, however much state it belongs to.
 2. The owner of the state writes a checkpoint elsewhere now and then, together with a `mark` of the
    journal. Records before the mark are not needed any more (`release`).
 3. At the next start it opens the journal with that mark and gets the records behind it, in order.
@@ -37,8 +37,8 @@ class Journal(Protocol):
     """A journal with one owner. Loop thread only, except where it says otherwise."""
 
     async def begin(self) -> bytes:
-        """Prepare the space, and return the first mark. It must be in a checkpoint on stable storage
-        before the first `append`.
+        """Prepare the space, and return the first mark. It must be in a checkpoint on stable
+        storage before the first `append`.
 
         Raises:
             DiskFull, StorageFailed: there is no space, or the device failed.

@@ -8,14 +8,14 @@
      | crc    | length | number         | synced         | payload
      +--------+--------+----------------+----------------+---------- - -
 
-Integers are little-endian. `crc` is the CRC-32 of everything behind it in the frame; in block 0 that
-of the version, the id and the number.
+Integers are little-endian. `crc` is the CRC-32 of everything behind it in the frame; in block 0
+that of the version, the id and the number.
 
-Numbers of frames are consecutive. Each opening of the journal begins at a number far behind the last
-one, so that bytes which an earlier broker left behind the end never continue the frames of this one.
-`synced` is the number up to which all frames were on stable storage when the frame was written. So a
-bad frame with number n is a torn tail, of which nothing was ever confirmed, unless a later frame has
-`synced` >= n: then the disk has lost it.
+Numbers of frames are consecutive. Each opening of the journal begins at a number far behind the
+last one, so that bytes which an earlier broker left behind the end never continue the frames of
+this one. `synced` is the number up to which all frames were on stable storage when the frame was
+written. So a bad frame with number n is a torn tail, of which nothing was ever confirmed, unless a
+later frame has `synced` >= n: then the disk has lost it.
 """
 
 from __future__ import annotations
@@ -70,9 +70,14 @@ class Contents:
     """Position behind the last frame."""
 
     @property
+    def first(self) -> int:
+        """Number of the first frame; 0 without a header."""
+        return self.header.first if self.header is not None else 0
+
+    @property
     def next_number(self) -> int:
-        """Number of the frame that would come next; 0 without a header."""
-        return self.header.first + len(self.payloads) if self.header is not None else 0
+        """Number of the frame that would come next."""
+        return self.first + len(self.payloads)
 
 
 def encode_header(journal_id: bytes, first: int) -> bytes:

@@ -2,9 +2,9 @@
 
     <data directory>/journal/0, /1       see `journal_frames` for their bytes
 
-Frames fill one file, then the other, if a checkpoint covers all that is in it. Both are written with
-zeros once and never change their size. The last block of a file is written again with each frame
-that begins in it, with the same bytes before the frame.
+Frames fill one file, then the other, if a checkpoint covers all that is in it. Both are written
+with zeros once and never change their size. The last block of a file is written again with each
+frame that begins in it, with the same bytes before the frame.
 
 Concurrency: `sync` runs in the flusher's thread, everything else on the loop. `_lock` guards what
 both use: the waiting frames, and the files' numbers.
@@ -13,7 +13,6 @@ both use: the waiting frames, and the files' numbers.
 from __future__ import annotations
 
 import asyncio
-import errno
 import mmap
 import os
 import struct
@@ -117,10 +116,9 @@ def read_journal(fs: FileSystem, directory: str, encoded_mark: bytes | None) -> 
     for path, each in zip(_paths(directory), files, strict=True):
         _check_header(directory, path, each, mark)
     found = _join(directory, [each for each in files if each.header is not None], mark)
-    for view in views:
-        for frame in frames_after(view, found.last):
-            if frame.synced > found.last:
-                raise _lost(directory, f"at least {frame.synced - found.last} of its records are damaged")
+    synced = max((frame.synced for view in views for frame in frames_after(view, found.last)), default=0)
+    if synced > found.last:
+        raise _lost(directory, f"at least {synced - found.last} of its records are damaged")
     return found
 
 
@@ -140,8 +138,8 @@ def _join(directory: str, files: list[Contents], mark: Mark) -> Found:
     """Return the records behind the mark, of both files."""
     records: list[memoryview] = []
     last, reached = mark.number, mark.synced == 0
-    for file in sorted(files, key=lambda each: each.next_number):
-        first, end = file.next_number - len(file.payloads), file.next_number - 1
+    for file in sorted(files, key=lambda each: each.first):
+        first, end = file.first, file.next_number - 1
         reached |= first <= mark.number + 1 and end >= mark.synced
         if first > last + 1:
             raise _lost(directory, f"{first - last - 1} of its records are missing")
@@ -175,7 +173,7 @@ def _lost(directory: str, reason: str) -> DirectoryUnreadable:
     return DirectoryUnreadable(
         f"the journal in {directory} cannot be replayed: {reason}. It has leases, acknowledgements and "
         "delivery counts of queues since their last checkpoint; no message is in it. Restore the data "
-        "directory from a backup, or go on without them (`sparrow doctor --drop-journal`): messages that "
+        "directory from a backup, or go on without them (`sparrow doctor --accept-loss`): messages that "
         "were acknowledged may then be delivered again"
     )
 
@@ -393,13 +391,8 @@ class LocalJournal:
             buffer = self._buffer = mmap.mmap(-1, size)
         buffer[: len(data)] = data
         buffer[len(data) : size] = bytes(size - len(data))
-        with memoryview(buffer) as view:
-            done = 0
-            while done < size:
-                written = self._fs.write_synced(fd, view[done:size], position + done)
-                if written <= 0:
-                    raise OSError(errno.EIO, "the device took no bytes")
-                done += written
+        with memoryview(buffer) as view, view[:size] as data_view:
+            self._fs.write_synced(fd, data_view, position)
 
     def _make_files(self) -> None:
         fs, directory = self._fs, self._directory

@@ -2,8 +2,8 @@
 
 Changes are collected in the iteration of the event loop after the first one: what consumers lease
 because of an acknowledgement or of a new record is in the same record of the journal. Two records
-may be under way, the one that is being synced and the one that goes into the next sync, which then
-begins without waiting for the loop. Changes that come meanwhile are collected when one of them is on
+may be under way: the one that is being synced, and the one of the next sync, which so begins
+without waiting for the loop. Changes that come meanwhile are collected when one of them is on
 stable storage.
 """
 
