@@ -48,11 +48,16 @@ def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
     DataDirectory(LocalFileSystem(), str(tmp_path)).release(clean=True)
-    (tmp_path / "format").write_text("sparrow data directory\nversion: 2\n")
-    with pytest.raises(NewerFormat, match=r"format 2 .* up to 1; start the newer"):
+    (tmp_path / "format").write_text("sparrow data directory\nversion: 3\n")
+    with pytest.raises(NewerFormat, match=r"format 3 .* up to 2; start the newer"):
         DataDirectory(LocalFileSystem(), str(tmp_path))
+
+
+def test_an_older_format_becomes_the_present_one(tmp_path: Path) -> None:
+    DataDirectory(LocalFileSystem(), str(tmp_path)).release(clean=True)
     (tmp_path / "format").write_text("sparrow data directory\nversion: 1\n")
     DataDirectory(LocalFileSystem(), str(tmp_path)).release(clean=True)
+    assert (tmp_path / "format").read_text() == "sparrow data directory\nversion: 2\n"
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,13 @@ from sparrow.storage.index import SegmentIndex
 from sparrow.storage.index import decode as decode_index
 from sparrow.storage.local import LocalLogStore
 from tests.storage.batches import NOW_MS, append, numbered, payload, read_batches
-from tests.storage.fixtures.write_fixture import EVENTS, EVENTS_CONFIG, STATE, TABLE, TABLE_CONFIG
+from tests.storage.fixtures.write_fixture import EVENTS, EVENTS_CONFIG, JOURNAL, STATE, TABLE, TABLE_CONFIG
 
 FIXTURES = Path(__file__).parent / "fixtures"
+FORMATS = ["format-1", "format-1-checkpoint-2", "format-2-checkpoint-2"]
 
 
-@pytest.mark.parametrize("name", ["format-1", "format-1-checkpoint-2"])
+@pytest.mark.parametrize("name", FORMATS)
 async def test_a_directory_of_each_format_is_opened(tmp_path: Path, name: str) -> None:
     shutil.copytree(FIXTURES / name, tmp_path / "data")
     store = LocalLogStore(str(tmp_path / "data"))
@@ -45,7 +46,7 @@ async def test_a_directory_of_each_format_is_opened(tmp_path: Path, name: str) -
     await store.close()
 
 
-@pytest.mark.parametrize("name", ["format-1", "format-1-checkpoint-2"])
+@pytest.mark.parametrize("name", FORMATS)
 async def test_a_checkpoint_of_each_format_tells_that_its_segment_was_cut(tmp_path: Path, name: str) -> None:
     shutil.copytree(FIXTURES / name, tmp_path / "data")
     last = max((tmp_path / "data/logs/events-0").glob("*.log"))
@@ -54,6 +55,20 @@ async def test_a_checkpoint_of_each_format_tells_that_its_segment_was_cut(tmp_pa
     with pytest.raises(LogDamaged, match="offset 124 of events-0 is lost"):
         store.open(EVENTS, EVENTS_CONFIG)
     assert store.open(TABLE, TABLE_CONFIG).end_offset == 40
+    await store.close()
+
+
+async def test_the_journal_of_format_2_is_replayed_and_continued(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "format-2-checkpoint-2", tmp_path / "data")
+    store = LocalLogStore(str(tmp_path / "data"))
+    journal = store.open_journal((tmp_path / "data/journal.mark").read_bytes())
+    assert [bytes(each) for each in journal.take_records()] == JOURNAL
+    mark = await journal.begin()
+    journal.release(mark)
+    await journal.append(b"new")
+    await journal.close()
+    again = store.open_journal(mark)
+    assert [bytes(each) for each in again.take_records()] == [b"new"]
     await store.close()
 
 

@@ -1,11 +1,15 @@
 """The data directory: its owner, its format, and the mark of a clean shutdown.
 
-    <path>/format   text: "sparrow data directory" newline "version: 1" newline
+    <path>/format   text: "sparrow data directory" newline "version: 2" newline
     <path>/.lock    an exclusive flock while a broker runs; contains its process id, decimal
     <path>/.clean   exists while no broker runs and everything is on stable storage: removed
                     at start, written at close
     <path>/meta.db  the meta store's file
+    <path>/journal/ the journal, see `local_journal`
     <path>/logs/    the logs, see `names`
+
+Version 1 had no journal. A directory of that version becomes one of version 2 when it is opened, so
+that an older Sparrow refuses it: it would not see what is in the journal alone.
 
 The lock is the kernel's, so it ends with the process, however that ends. To change the format:
 raise `VERSION`, describe the difference here, convert at open, and keep a directory of the old
@@ -21,13 +25,14 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.errors import DirectoryInUse, DirectoryUnreadable, NewerFormat
 from sparrow.storage.filesystem import read_file, replace_file, write_all
-from sparrow.storage.names import LOGS_DIRECTORY
+from sparrow.storage.names import JOURNAL_DIRECTORY, LOGS_DIRECTORY
 
 if TYPE_CHECKING:
     from sparrow.storage.filesystem import FileSystem
 
-VERSION = 1
+VERSION = 2
 _TITLE = "sparrow data directory"
+_FORMAT = f"{_TITLE}\nversion: {VERSION}\n".encode()
 
 
 class DataDirectory:
@@ -102,14 +107,16 @@ class DataDirectory:
             with contextlib.suppress(PermissionError):
                 # A start that was killed may have created the directory without syncing its name.
                 self._fs.sync_dir(os.path.dirname(self.path) or "/")
-            replace_file(self._fs, path, f"{_TITLE}\nversion: {VERSION}\n".encode())
+            replace_file(self._fs, path, _FORMAT)
             return
         check_version(path, data)
         self._fs.mkdir(self.logs)
+        if data != _FORMAT:
+            replace_file(self._fs, path, _FORMAT)
 
     def _refuse_foreign(self) -> None:
         """Refuse a directory with other files in it: most likely the path is wrong."""
-        ours = {".lock", LOGS_DIRECTORY, "format.tmp", "lost+found"}
+        ours = {".lock", JOURNAL_DIRECTORY, LOGS_DIRECTORY, "format.tmp", "lost+found"}
         foreign = [
             name
             for name in self._fs.listdir(self.path)
