@@ -214,14 +214,14 @@ async def test_a_directory_of_the_format_before_the_journal_keeps_leases_and_ack
     await ack(one, (await take(one, 2))[:1])
     await work.stop()
     version = Path(f"{work.path}/format")
-    version.write_text("sparrow data directory\nversion: 1\n", encoding="ascii")
+    await asyncio.to_thread(version.write_text, "sparrow data directory\nversion: 1\n")
     await work.start()
     one = await work.consumer("jobs")
     assert [record.value for record in await take(one)] == [b"3"]
     work.pass_time(31)
     assert [record.value for record in await take(one)] == [b"2", b"3"]
     await work.crash()
-    assert version.read_text(encoding="ascii").endswith("version: 2\n")
+    assert (await asyncio.to_thread(version.read_text)).endswith("version: 2\n")
     work.pass_time(31)
     assert [record.value for record in await take(await work.consumer("jobs"))] == [b"2", b"3"]
 
