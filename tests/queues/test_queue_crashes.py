@@ -2,10 +2,10 @@
 that lost its tail.
 """
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.queues.held import refused
 from tests.queues.work import Work, ack, settle, take
 
 from sparrow.base.errors import DiskFull
@@ -158,18 +158,8 @@ async def test_an_acknowledgement_that_could_not_be_kept_is_kept_as_soon_as_ther
     await work.publish("jobs", [b"1"])
     one = await work.consumer("jobs")
     taken = await take(one)
-    store = work.queue("jobs").writer._store
-    append = store.append
-
-    def full(_writes) -> asyncio.Future[None]:
-        future = asyncio.get_running_loop().create_future()
-        future.set_exception(DiskFull("no room"))
-        return future
-
-    store.append = full
-    with pytest.raises(DiskFull):
+    with refused(work.queue("jobs")), pytest.raises(DiskFull):
         await ack(one, taken)
-    store.append = append
     await work.publish("jobs", [b"2"])
     await take(one)
     await work.crash()

@@ -5,65 +5,15 @@ that change meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import pytest
+from tests.queues.held import held_up, unwritten
 from tests.queues.work import Work, ack, records, settle, take
 
 from sparrow.base.errors import LeaseExpired, StaleMember, UnknownQueue
-from sparrow.broker.queues.queue import Queue
 from sparrow.broker.queues.rules.record_state import LEASED, READY
 from sparrow.broker.queues.rules.settlement import Settlement, Verb
 from sparrow.broker.queues.scan import scanner
-from sparrow.meta.store import Write
-
-
-class Gate:
-    """Stops every caller until it is opened."""
-
-    def __init__(self) -> None:
-        self.reached = asyncio.Event()
-        self.opened = asyncio.Event()
-
-    async def pass_through(self) -> None:
-        self.reached.set()
-        await self.opened.wait()
-
-
-@contextmanager
-def held_up(owner: object, name: str) -> Iterator[Gate]:
-    """Make calls of a method wait at a gate."""
-    gate, method = Gate(), getattr(owner, name)
-
-    async def through(*args: object, **options: object) -> object:
-        await gate.pass_through()
-        return await method(*args, **options)
-
-    setattr(owner, name, through)
-    try:
-        yield gate
-    finally:
-        setattr(owner, name, method)
-        gate.opened.set()
-
-
-@contextmanager
-def unwritten(queue: Queue) -> Iterator[Gate]:
-    """Make what a queue writes wait at a gate."""
-    gate, store = Gate(), queue.writer._store
-    append = store.append
-
-    async def write(writes: Sequence[Write]) -> None:
-        await gate.pass_through()
-        await append(writes)
-
-    store.append = lambda writes: asyncio.ensure_future(write(writes))
-    try:
-        yield gate
-    finally:
-        store.append = append
-        gate.opened.set()
 
 
 async def test_grants_of_a_consumer_that_is_replaced_are_ready_at_once(work: Work) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from tests.queues.test_queue_races import unwritten
+from tests.queues.held import unwritten
 from tests.queues.work import Work, ack, records, take
 
 from sparrow.broker.queues.rules.record_state import READY

@@ -30,7 +30,9 @@ class Machine(Work):
         self.meta.fs = self.fs
 
     async def start(self) -> None:
-        self.meta._closed = False  # opened again
+        before, self.meta = self.meta, CuttableMetaStore(self.meta.entries)
+        self.meta.fs = self.fs
+        before._closed = True  # tasks of a broker that was killed write nothing more
         logs = LocalLogStore("/data", self.fs, self.clock, ON_THE_LOOP)
         self.broker = Broker(config=self.config, clock=self.clock, log_store=logs, meta_store=self.meta)
         await self.broker.start()

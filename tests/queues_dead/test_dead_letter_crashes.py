@@ -5,6 +5,7 @@ exactly one place.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import Counter
 from contextlib import suppress
 
@@ -12,6 +13,7 @@ import pytest
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.queues.rules.settlement import Verb
+from tests.queues.held import refused
 from tests.queues.work import settle, take
 from tests.queues_dead.machine import Machine
 from tests.queues_dead.steps import headers_of, in_topic, moved, reject_all, take_all, until, values_of
@@ -61,7 +63,7 @@ async def test_each_record_dies_once_whatever_the_step_of_the_crash(power_fails:
         alive = values_of(await take_all(await machine.consumer("jobs"), len(VALUES) - len(died)))
         assert Counter(alive + died) == Counter(VALUES), f"after {steps} steps"
         await machine.queue("jobs").writer.flushed()
-        assert not [key for key in machine.meta.entries if key[0] == "queue-move"]
+        assert not await machine.queue("jobs").writer._store.scan("queue-move")
         await machine.stop()
         steps += 1
         assert steps < MORE_STEPS_THAN_ANY_MOVE_HAS
@@ -131,18 +133,17 @@ async def test_while_the_disk_is_full_records_stay_and_block_no_others() -> None
     await machine.stop()
 
 
-async def test_while_the_meta_store_is_full_nothing_is_moved() -> None:
+async def test_while_no_intent_can_be_kept_nothing_is_moved() -> None:
     machine = await began()
     consumer = await machine.consumer("jobs")
     taken = await take(consumer, 2)
     await settle(consumer, Verb.REJECT, taken[:1])
     await moved(machine, "jobs")
-    machine.meta.full = True
-    with pytest.raises(SparrowError):
-        await settle(consumer, Verb.REJECT, taken[1:])
-    await asyncio.sleep(0.05)
-    assert len(await in_topic(machine.broker, "jobs.dead")) == 1
-    machine.meta.full = False
+    with refused(machine.queue("jobs")):
+        with pytest.raises(SparrowError):
+            await settle(consumer, Verb.REJECT, taken[1:])
+        await asyncio.sleep(0.05)
+        assert len(await in_topic(machine.broker, "jobs.dead")) == 1
     await moved(machine, "jobs")
     assert values_of(await in_topic(machine.broker, "jobs.dead")) == values_of(taken)
     await machine.stop()
@@ -154,12 +155,19 @@ async def test_dead_letters_that_could_not_be_synced_are_neither_lost_nor_writte
     taken = await take(consumer, 3)
     await settle(consumer, Verb.REJECT, taken[:1])
     await moved(machine, "jobs")
-    machine.fs.sync_errors = 1.0
+    sync = machine.fs.sync
+
+    def sync_no_log(fd: int) -> None:
+        if "/logs/" in machine.fs._open[fd][0]:
+            raise OSError(errno.EIO, "no sync")
+        sync(fd)
+
+    machine.fs.sync = sync_no_log
     await settle(consumer, Verb.REJECT, taken[1:])
     await asyncio.sleep(0.25)
     assert machine.statistics("jobs").moving == 2
     await machine.kill()
-    machine.fs.sync_errors = 0.0
+    machine.fs.sync = sync
     await machine.start()
     await moved(machine, "jobs")
     assert Counter(values_of(await in_topic(machine.broker, "jobs.dead"))) == Counter(values_of(taken))

@@ -4,6 +4,7 @@ Changes nothing unless asked to accept what is lost.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 from typing import TYPE_CHECKING, Annotated
@@ -43,7 +44,7 @@ def doctor(
         typer.Option(
             "--accept-loss",
             help="Let partitions that lack records go on without them; the offsets become gaps and "
-            "are never given out again."
+            "are never given out again. Let a damaged journal of queues go on with what can be read."
             " With --all also places where no batch begins any more.",
         ),
     ] = False,
@@ -60,6 +61,7 @@ def doctor(
         _accept_loss(directory, all_headers=check_all)
         repairs, lost = _check_logs(directory)
     damages = lost + _check_meta(directory, _count_logs(directory))
+    damages += _check_journal(directory, accept_loss=accept_loss)
     if check_all:
         damages += _check_batches(directory)
     print(_verdict(repairs, damages))
@@ -192,6 +194,52 @@ def _check_meta(directory: str, logs: int) -> int:
     for problem in problems:
         print(f"damaged: {path}: {problem}")
     return len(problems)
+
+
+def _check_journal(directory: str, *, accept_loss: bool) -> int:
+    """Print what a start would replay of the journal, or why it would refuse; return the number of
+    faults.
+    """
+    from sparrow.broker.queues.persistence.state_store import KEY, KIND, decode_mark
+    from sparrow.meta.inspection import read_entry
+    from sparrow.storage.filesystem import LocalFileSystem
+    from sparrow.storage.local_journal import loss_of, read_journal
+    from sparrow.storage.names import JOURNAL_DIRECTORY
+
+    path = f"{os.path.abspath(directory)}/{JOURNAL_DIRECTORY}"
+    try:
+        entry = read_entry(f"{directory}/meta.db", KIND, KEY)
+        found = read_journal(LocalFileSystem(), path, None if entry is None else decode_mark(entry))
+    except (OSError, SparrowError) as error:
+        print(f"damaged: the journal in {path}: {getattr(error, 'text', error)}")
+        return 1
+    if found.records:
+        print(f"journal: {len(found.records)} records to replay")
+    if not found.loss:
+        return 0
+    if accept_loss:
+        asyncio.run(_accept_journal(directory, found.records))
+        print(f"accepted: the journal goes on without what it lost ({found.loss})")
+        return 0
+    print(f"damaged: {loss_of(path, found.loss).text}")
+    return 1
+
+
+async def _accept_journal(directory: str, records: list[memoryview]) -> None:
+    from sparrow.broker.queues.persistence.state_store import accept_loss
+    from sparrow.meta.sqlite import SqliteMetaStore
+    from sparrow.storage.directory import DataDirectory
+    from sparrow.storage.filesystem import LocalFileSystem
+
+    owned = DataDirectory(LocalFileSystem(), directory)  # no broker may start meanwhile
+    try:
+        meta = SqliteMetaStore(f"{directory}/meta.db")
+        try:
+            await accept_loss(meta, records)
+        finally:
+            await meta.close()
+    finally:
+        owned.release(clean=owned.was_clean)
 
 
 def _check_batches(directory: str) -> int:

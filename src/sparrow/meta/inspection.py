@@ -14,6 +14,7 @@ from contextlib import closing
 
 from sparrow.base.errors import DirectoryUnreadable, NewerFormat
 from sparrow.meta.database import APPLICATION_ID, FORMAT_VERSION
+from sparrow.meta.store import Entry
 
 
 def inspect(path: str) -> tuple[dict[str, int], list[str]]:
@@ -37,6 +38,26 @@ def inspect(path: str) -> tuple[dict[str, int], list[str]]:
             raise DirectoryUnreadable(
                 f"{path} is damaged: {error}; put back a backup of the data directory"
             ) from None
+
+
+def read_entry(path: str, kind: str, key: str) -> Entry | None:
+    """Return one entry of a meta store, or None. Blocking.
+
+    Raises:
+        OSError
+        DirectoryUnreadable: it is damaged.
+    """
+    with tempfile.TemporaryDirectory(prefix="sparrow-doctor-") as scratch:
+        try:
+            with closing(sqlite3.connect(_copy(path, scratch))) as sql:
+                row = sql.execute(
+                    "SELECT value, version FROM fact WHERE kind = ? AND key = ?", (kind, key)
+                ).fetchone()
+        except sqlite3.Error as error:
+            raise DirectoryUnreadable(
+                f"{path} is damaged: {error}; put back a backup of the data directory"
+            ) from None
+    return Entry(kind, key, *row) if row else None
 
 
 def _copy(path: str, scratch: str) -> str:

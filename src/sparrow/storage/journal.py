@@ -38,7 +38,7 @@ class Journal(Protocol):
 
     async def begin(self) -> bytes:
         """Prepare the space, and return the first mark. It must be in a checkpoint on stable
-        storage before the first `append`.
+        storage before the first `append`; again: no effect.
 
         Raises:
             DiskFull, StorageFailed: there is no space, or the device failed.

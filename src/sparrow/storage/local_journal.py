@@ -13,6 +13,7 @@ both use: the waiting frames, and the files' numbers.
 from __future__ import annotations
 
 import asyncio
+import errno
 import mmap
 import os
 import struct
@@ -45,6 +46,10 @@ FILE_BYTES: Final = 4 << 20
 _WRITE_BYTES: Final = 1 << 18
 """Largest single write to a file."""
 _ID_BYTES: Final = 16
+_FREE_FOR_FILES: Final = 4
+"""The files are made if the device has this many times their size free: the last room of a disk is
+for acknowledgements.
+"""
 _NUMBER_BITS: Final = 20
 """Frames of one opening are numbered from the wall time in ms, shifted by so many bits: beyond all
 numbers of earlier openings, those that a backup knows nothing of included.
@@ -52,7 +57,7 @@ numbers of earlier openings, those that a backup knows nothing of included.
 _MARK = struct.Struct("<16sQQ?")
 
 
-class Mark(NamedTuple):
+class JournalPosition(NamedTuple):
     """A position in a journal, as checkpoints have it."""
 
     journal_id: bytes
@@ -70,7 +75,7 @@ class Mark(NamedTuple):
         return _MARK.pack(*self)
 
     @classmethod
-    def decode(cls, data: bytes) -> Mark:
+    def decode(cls, data: bytes) -> JournalPosition:
         """Return the mark of a checkpoint.
 
         Raises:
@@ -90,51 +95,48 @@ class Found(NamedTuple):
     records: list[memoryview]
     last: int
     """Number of the last frame."""
+    loss: str = ""
+    """Loss that is known behind these records; "" if there is none."""
 
 
 def read_journal(fs: FileSystem, directory: str, encoded_mark: bytes | None) -> Found:
-    """Read a journal, and change nothing. Blocking.
+    """Read what can be replayed of a journal, and change nothing. Blocking.
 
     Args:
         encoded_mark: that of the last checkpoint; None: there was none, so nothing is needed.
 
     Raises:
-        DirectoryUnreadable: records that were confirmed are missing, or damaged.
-        NewerFormat: a later Sparrow wrote it.
+        DirectoryUnreadable: the mark is none.
+        NewerFormat: a later Sparrow wrote the journal.
         OSError
     """
     if encoded_mark is None:
         return Found([], 0)
-    mark = Mark.decode(encoded_mark)
+    mark = JournalPosition.decode(encoded_mark)
     if mark.is_final:
         return Found([], mark.number)
     data = [read_file(fs, path) for path in _paths(directory)]
-    if None in data:
-        raise _lost(directory, "its files are missing")
     views = [memoryview(each) for each in data if each is not None]
     files = [read_frames(view) for view in views]
-    for path, each in zip(_paths(directory), files, strict=True):
-        _check_header(directory, path, each, mark)
-    found = _join(directory, [each for each in files if each.header is not None], mark)
+    for path, each in zip(_paths(directory), files, strict=False):
+        if each.header is not None and each.header.version > VERSION:
+            raise NewerFormat(
+                f"{path} has format {each.header.version}, this Sparrow reads up to {VERSION}; "
+                "start the version that wrote it, or a newer one"
+            )
+    headed = [each for each in files if each.header is not None]
+    if any(each.header is not None and each.header.journal_id != mark.journal_id for each in headed):
+        return Found([], mark.number, "its files belong to another data directory")
+    found = _join(headed, mark)
+    if None in data:
+        return found._replace(loss="a file is missing")
     synced = max((frame.synced for view in views for frame in frames_after(view, found.last)), default=0)
-    if synced > found.last:
-        raise _lost(directory, f"at least {synced - found.last} of its records are damaged")
+    if synced > found.last and not found.loss:
+        found = found._replace(loss=f"at least {synced - found.last} of its records are damaged")
     return found
 
 
-def _check_header(directory: str, path: str, file: Contents, mark: Mark) -> None:
-    if file.header is None:
-        return
-    if file.header.version > VERSION:
-        raise NewerFormat(
-            f"{path} has format {file.header.version}, this Sparrow reads up to {VERSION}; "
-            "start the version that wrote it, or a newer one"
-        )
-    if file.header.journal_id != mark.journal_id:
-        raise _lost(directory, "its files belong to another data directory")
-
-
-def _join(directory: str, files: list[Contents], mark: Mark) -> Found:
+def _join(files: list[Contents], mark: JournalPosition) -> Found:
     """Return the records behind the mark, of both files."""
     records: list[memoryview] = []
     last, reached = mark.number, mark.synced == 0
@@ -142,13 +144,21 @@ def _join(directory: str, files: list[Contents], mark: Mark) -> Found:
         first, end = file.first, file.next_number - 1
         reached |= first <= mark.number + 1 and end >= mark.synced
         if first > last + 1:
-            raise _lost(directory, f"{first - last - 1} of its records are missing")
+            return Found(records, last, f"{first - last - 1} of its records are damaged")
         if end > last:
             records += file.payloads[last + 1 - first :]
             last = end
-    if not reached:
-        raise _lost(directory, "records that the last checkpoint saw are not in it")
-    return Found(records, last)
+    return Found(records, last, "" if reached else "records that the last checkpoint saw are not in it")
+
+
+def loss_of(directory: str, loss: str) -> DirectoryUnreadable:
+    """Return the error of a journal that lacks records."""
+    return DirectoryUnreadable(
+        f"the journal in {directory} cannot be replayed: {loss}. It has leases, acknowledgements and "
+        "delivery counts of queues since their last checkpoint; no message is in it. Restore the data "
+        "directory from a backup, or go on without them (`sparrow doctor --accept-loss`): messages that "
+        "were acknowledged may then be delivered again"
+    )
 
 
 def _is_of(fs: FileSystem, directory: str, journal_id: bytes) -> bool:
@@ -169,15 +179,6 @@ def _paths(directory: str) -> list[str]:
     return [f"{directory}/{number}" for number in range(2)]
 
 
-def _lost(directory: str, reason: str) -> DirectoryUnreadable:
-    return DirectoryUnreadable(
-        f"the journal in {directory} cannot be replayed: {reason}. It has leases, acknowledgements and "
-        "delivery counts of queues since their last checkpoint; no message is in it. Restore the data "
-        "directory from a backup, or go on without them (`sparrow doctor --accept-loss`): messages that "
-        "were acknowledged may then be delivered again"
-    )
-
-
 class _Waiting(NamedTuple):
     """A frame that is not written yet."""
 
@@ -193,7 +194,10 @@ class LocalJournal:
         wall_ms: the wall time.
         threads: 1, or 0 to sync on the loop itself, for tests that must repeat exactly.
 
-    Raises what `read_journal` raises, and StorageFailed.
+    Raises:
+        DirectoryUnreadable: records that were confirmed are missing, or damaged.
+        NewerFormat: a later Sparrow wrote it.
+        StorageFailed: it cannot be read.
     """
 
     def __init__(
@@ -213,8 +217,10 @@ class LocalJournal:
             found = read_journal(fs, directory, mark)
         except OSError as error:
             raise translate(error, "reading the journal in", directory) from error
+        if found.loss:
+            raise loss_of(directory, found.loss)
         self._records = found.records
-        self._id = Mark.decode(mark).journal_id if mark is not None else os.urandom(_ID_BYTES)
+        self._id = JournalPosition.decode(mark).journal_id if mark is not None else os.urandom(_ID_BYTES)
         self._flusher = Flusher(threads, 0)
         # on the loop
         self._last = (max(found.last, wall_ms << _NUMBER_BITS) >> _NUMBER_BITS) + 1 << _NUMBER_BITS
@@ -284,11 +290,11 @@ class LocalJournal:
 
     def mark(self, *, is_final: bool = False) -> bytes:
         self._marked_file = self._file
-        return Mark(self._id, self._last, self._synced, is_final).encode()
+        return JournalPosition(self._id, self._last, self._synced, is_final).encode()
 
     def release(self, mark: bytes) -> None:
         with self._lock:
-            self._released = max(self._released, Mark.decode(mark).number)
+            self._released = max(self._released, JournalPosition.decode(mark).number)
             is_stuck = self._is_stuck
         if is_stuck:
             self._flusher.request(self)
@@ -398,6 +404,9 @@ class LocalJournal:
         fs, directory = self._fs, self._directory
         fs.mkdir(directory)
         keeps = _is_of(fs, directory, self._id)
+        missing = sum(max(0, self._file_bytes - (fs.size(path) or 0)) for path in _paths(directory))
+        if missing and fs.space(directory).free_bytes < _FREE_FOR_FILES * missing:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         for path in _paths(directory):
             size = fs.size(path) or 0 if keeps else 0
             fd = fs.open(path, write=True, create=True)

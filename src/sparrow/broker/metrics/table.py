@@ -107,7 +107,13 @@ META_COMMIT_SECONDS = Metric(
     "sparrow_meta_commit_seconds",
     HISTOGRAM,
     (),
-    "Commits of the meta store: offsets, states of queues, and so on.",
+    "Commits of the meta store: offsets, checkpoints of queues, and so on.",
+)
+JOURNAL_SYNC_SECONDS = Metric(
+    "sparrow_journal_sync_seconds",
+    HISTOGRAM,
+    (),
+    "Writes of leases and acknowledgements to the journal; one serves all that wait.",
 )
 DISK_FREE = Metric("sparrow_disk_free_bytes", GAUGE, (), "Room left on the device of the data directory.")
 DISK_SIZE = Metric("sparrow_disk_size_bytes", GAUGE, (), "Size of that device.")

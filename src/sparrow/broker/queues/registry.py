@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from sparrow.base.clock import Clock
+    from sparrow.base.histogram import Histogram
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.persistence.state_store import StateStore
     from sparrow.broker.queues.source import QueueSource
@@ -91,6 +92,11 @@ class QueueRegistry:
 
     def __iter__(self) -> Iterator[Queue]:
         return iter(self._queues.values())
+
+    @property
+    def sync_times(self) -> Histogram:
+        """Durations of the syncs that persist leases and acknowledgements, in seconds."""
+        return self._store.sync_times
 
     # ── finding ───────────────────────────────────────────────────────────────────────────────────
 

@@ -8,8 +8,9 @@ has already, changes nothing. A checkpoint is one transaction: it is whole, or i
 
 `write` is for what changes rarely and must happen under a condition or with entries of other parts.
 It goes to the meta store; if it touches an entry of which the journal has a newer value, a
-checkpoint is part of the same transaction. So is the first batch after a start, which says that the
-journal is in use, and a batch that is too large for the journal.
+checkpoint is part of the same transaction. So do the first batch after a start, which says that the
+journal is in use, and a batch that is too large for the journal; and all batches while the disk has
+no room for one.
 
 A record of the journal is a msgpack list of [kind, key, value or nil]; nil deletes.
 """
@@ -23,12 +24,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from sparrow.base.errors import DirectoryUnreadable, InternalError, NewerFormat, SparrowError
+from sparrow.base.errors import DirectoryUnreadable, DiskFull, InternalError, NewerFormat, SparrowError
 from sparrow.meta.store import Delete, Entry, Put
 from sparrow.storage.journal import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sparrow.base.histogram import Histogram
     from sparrow.meta.store import MetaStore, Write
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 KIND: Final = "journal"
-_KEY: Final = "queues"
+KEY: Final = "queues"
 VERSION: Final = 1
 RETRY_S: Final = 1.0
 """Delay after a failed checkpoint until the next."""
@@ -77,13 +78,11 @@ class StateStore:
         Raises:
             DirectoryUnreadable, NewerFormat, StorageFailed: from the journal.
         """
-        entry = await meta.get(KIND, _KEY)
+        entry = await meta.get(KIND, KEY)
         mark = None if entry is None else decode_mark(entry)
         store = cls(meta, logs.open_journal(mark))
         for record in store._journal.take_records():
-            for kind, key, value in _decode(record):
-                write = Delete(kind, key) if value is None else Put(kind, key, value)
-                store._newer[kind, key] = write
+            store._newer.update(_entries(record))
         return store
 
     @property
@@ -164,9 +163,10 @@ class StateStore:
     async def _save(self, also: Sequence[Write] = (), *, is_final: bool = False) -> None:
         """Write a checkpoint, and `also` behind it, in one transaction."""
         async with self._checkpoint_lock:
-            mark = self._journal.mark(is_final=is_final) if self._is_begun else await self._journal.begin()
+            begins = not self._is_begun and await self._begin()
+            mark = self._journal.mark(is_final=is_final or not (self._is_begun or begins))
             self._saving, self._newer = self._newer, {}
-            checkpoint = Put(KIND, _KEY, _encode(_Checkpoint(VERSION, mark)))
+            checkpoint = Put(KIND, KEY, _encode(_Checkpoint(VERSION, mark)))
             try:
                 await self._meta.write([*self._saving.values(), checkpoint, *also])
             except BaseException:
@@ -175,7 +175,17 @@ class StateStore:
             finally:
                 self._saving = {}
             self._journal.release(mark)
-            self._is_begun = True
+            self._is_begun |= begins
+
+    async def _begin(self) -> bool:
+        """Prepare the journal. Return False if the disk has no room for it: then the meta store,
+        which has some in reserve, keeps everything.
+        """
+        try:
+            await self._journal.begin()
+        except DiskFull:
+            return False
+        return True
 
     async def _save_until_done(self) -> None:
         try:
@@ -203,8 +213,6 @@ class StateStore:
             await asyncio.wait([self._saver])
         try:
             if self._is_begun or self._newer:
-                if not self._is_begun:
-                    await self._save()
                 await self._save(is_final=True)
         finally:
             await self._journal.close()
@@ -234,6 +242,21 @@ class StateStore:
             if entry is not None:
                 entries[key] = entry
         return [entries[key] for key in sorted(entries)]
+
+
+def _entries(record: memoryview) -> Iterator[tuple[_Key, Write]]:
+    for kind, key, value in _decode(record):
+        yield (kind, key), Delete(kind, key) if value is None else Put(kind, key, value)
+
+
+async def accept_loss(meta: MetaStore, records: Sequence[memoryview]) -> None:
+    """Write what could be read of a damaged journal to the meta store, and forget the rest. The
+    next broker begins a new journal.
+    """
+    entries: dict[_Key, Write] = {}
+    for record in records:
+        entries.update(_entries(record))
+    await meta.write([*entries.values(), Delete(KIND, KEY)])
 
 
 def decode_mark(entry: Entry) -> bytes:
