@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+import sparrow.sync
 import sparrow.testing
 
 
@@ -102,3 +103,33 @@ def test_logs_without_their_topics_are_damage_and_not_all_well(run, data_dir):
     assert found.code == 65
     assert "it names no topic, but there are 1 logs" in found.out
     assert "do not start a broker here" in found.out
+
+
+def test_damaged_journal_is_named_and_goes_on_with_what_can_be_read(run, tmp_path):
+    with sparrow.testing.broker(process=True, data_dir=str(tmp_path / "data")) as broker:
+        with sparrow.sync.connect(broker.url) as client:
+            client.admin.create_queue("jobs", policy={"lease": "100ms"})
+            with client.producer() as producer:
+                for number in range(4):
+                    producer.send("jobs", b"%d" % number)
+            with client.queue("jobs") as queue:
+                for _ in range(4):
+                    queue.lease(1, wait_s=5).ack()
+        broker.kill()
+        directory = tmp_path / "data"
+        found = run("doctor", directory)
+        assert "records to replay" in found.out
+        journal = max((directory / "journal").iterdir(), key=lambda path: path.read_bytes()[:8])
+        data = bytearray(journal.read_bytes())
+        data[4096 + 30] ^= 1
+        journal.write_bytes(data)
+        found = run("doctor", directory)
+        assert found.code == 65
+        assert "cannot be replayed" in found.out
+        assert "It has leases, acknowledgements and delivery counts" in found.out
+        found = run("doctor", directory, "--accept-loss")
+        assert "accepted: the journal goes on without what it lost" in found.out
+        assert "damaged:" not in found.out
+        broker.restart()
+        with sparrow.sync.connect(broker.url) as client, client.queue("jobs") as queue:
+            assert queue.lease(4, wait_s=5).values[0] in {b"0", b"1"}

@@ -60,8 +60,11 @@ def doctor(
     if accept_loss and (lost or check_all):
         _accept_loss(directory, all_headers=check_all)
         repairs, lost = _check_logs(directory)
-    damages = lost + _check_meta(directory, _count_logs(directory))
-    damages += _check_journal(directory, accept_loss=accept_loss)
+    # without a readable meta store nobody knows what of the journal is needed
+    damages = _check_meta(directory, _count_logs(directory)) or _check_journal(
+        directory, accept_loss=accept_loss
+    )
+    damages += lost
     if check_all:
         damages += _check_batches(directory)
     print(_verdict(repairs, damages))
