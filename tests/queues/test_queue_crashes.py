@@ -2,11 +2,12 @@
 that lost its tail.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.queues.held import refused
-from tests.queues.work import Work, ack, settle, take
+from tests.queues.held import refused, unwritten
+from tests.queues.work import Work, ack, records, settle, take
 
 from sparrow.base.errors import DiskFull
 from sparrow.broker.queues.registry import QueueRegistry
@@ -191,3 +192,29 @@ async def test_a_subscriber_that_was_removed_and_comes_again_begins_like_a_new_o
     work.pass_time(31)
     a = await work.consumer("jobs", subscriber="a")
     assert [r.value for r in await take(a)] == [b"2"]
+
+
+async def test_a_buffered_lease_is_handed_out_before_it_is_kept_and_an_acknowledgement_is_not(
+    work: Work,
+) -> None:
+    await work.create("jobs", lease_durability="buffered")
+    await work.publish("jobs", [b"1"])
+    one = await work.consumer("jobs")
+    queue = work.queue("jobs")
+    with unwritten(queue):
+        taken = await take(one)
+        assert [each.value for each in taken] == [b"1"]
+        copied = work.copied()
+        acknowledging = asyncio.ensure_future(ack(one, taken))
+        await asyncio.sleep(0.02)
+        assert not acknowledging.done()
+    await acknowledging
+    await work.stop()
+    work.path = copied  # the lease was not kept: the record comes again at once, as if for the first time
+    await work.start()
+    one = await work.consumer("jobs")
+    leased = await one.lease(10)
+    assert leased[0].ranges == [(0, 0, 1)]
+    await ack(one, records(leased))
+    await work.crash()
+    assert work.statistics("jobs").unfinished == 0

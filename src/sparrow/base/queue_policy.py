@@ -27,6 +27,7 @@ ORDERS: Final = ("none", "key", "parented")
 BACKOFFS: Final = ("fixed", "linear", "exponential")
 PARENT_FAILED: Final = ("follow", "release")
 AT_CORRUPT: Final = ("fail", "skip")
+LEASE_DURABILITIES: Final = ("synced", "buffered")
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 BEGINNING: Final = "beginning"
 END: Final = "end"
@@ -203,6 +204,13 @@ class QueuePolicy:
         help="At a batch that nobody can read: skip (its records are dead letters), or fail (the queue "
         "stops).",
         metavar="WHAT",
+    )
+    lease_durability: str = setting(
+        choice(*LEASE_DURABILITIES),
+        "synced",
+        help="Deliver when the lease is on stable storage (synced), or at once (buffered): a crash may "
+        "then forget it.",
+        metavar="WHEN",
     )
     isolation: str = setting(choice(*ISOLATIONS), "read_committed")
     """Used by share groups, which Kafka lets read records of open transactions."""

@@ -39,6 +39,7 @@ class Policy(TypedDict, total=False):
     parent_failed: Literal["follow", "release"]
     subscribers: Sequence[str]
     on_corrupt: Literal["fail", "skip"]
+    lease_durability: Literal["synced", "buffered"]
     isolation: Literal["read_committed", "read_uncommitted"]
     # The same by the names in descriptions of queues.
     lease_ms: Duration

@@ -291,13 +291,16 @@ class Queue:
             delivery.grants = reading.taken
             subscriber.release_grants(reading.left)
             if reading.taken:
-                flushed = self.writer.flushed()
+                # A buffered lease is written with the next changes.
+                is_synced = self.definition.policy.lease_durability == "synced"
+                flushed = self.writer.flushed() if is_synced else None
                 for synced in _start_syncs(reading):
                     # A log that cannot be synced reports that to its publishers; what it holds can
                     # be read and handled all the same.
                     with suppress(SparrowError):
                         await synced
-                await flushed
+                if flushed is not None:
+                    await flushed
             # closed, or replaced by a consumer of the same id, which would never get them
             if not consumer.is_open:
                 subscriber.release_grants(reading.taken)

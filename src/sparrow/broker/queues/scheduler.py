@@ -24,6 +24,22 @@ class CooperativeScheduler:
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_called = False
+        self._has_run = False
+        """True if work was run at once in this iteration."""
+
+    def at_once(self, work: Callable[[], None]) -> None:
+        """Call `work`, which must be short, now if it is the first of this iteration; else as
+        `soon`.
+        """
+        if self._has_run or self._waiting:
+            self.soon(work)
+            return
+        self._has_run = True
+        asyncio.get_running_loop().call_soon(self._end_iteration)
+        work()
+
+    def _end_iteration(self) -> None:
+        self._has_run = False
 
     def soon(self, work: Callable[[], None]) -> None:
         """Call `work` in one of the next iterations, once. Work that has more to do asks again. It

@@ -6,9 +6,9 @@ partition that waits.
 
 Scanning one record costs as much as publishing it, scanning ten together hardly more. So a few
 records that no consumer can have now are left until a consumer asks (`catch_up`): all consumers are
-waiting for their last lease to be written. If a consumer waits while the queue's state is being
-written, they are left until the write has ended (`go_on`): what it leases would be in the next
-write in any case.
+waiting for their last lease to be written. If a consumer waits and the queue's state can be
+written, they are scanned at the append, so that the lease is written while the record is synced. If
+the state cannot be written before other writes have ended, they are left until then (`go_on`).
 """
 
 from __future__ import annotations
@@ -105,14 +105,15 @@ class Scanner:
 
     def woken(self, source: QueueSource) -> None:
         """Scan a source again: something was appended."""
-        if self._queue or self._is_closed or not self._may_wait(source):
+        if self._queue or self._is_closed or not self._has_few(source):
             self.add(source)
-        else:
-            self._queue.append(source)
+            return
+        self._queue.append(source)
+        if self._is_writing() or not self._is_awaited():
             self._timer = asyncio.get_running_loop().call_later(_LATEST_S, self._schedule)
-
-    def _may_wait(self, source: QueueSource) -> bool:
-        return (self._is_writing() or not self._is_awaited()) and self._has_few(source)
+        else:
+            # A consumer waits: what it leases goes into the sync that the record waits for.
+            self._schedule(at_once=True)
 
     def _has_few(self, source: QueueSource) -> bool:
         try:
@@ -173,11 +174,11 @@ class Scanner:
             self._timer.cancel()
             self._timer = None
 
-    def _schedule(self) -> None:
+    def _schedule(self, *, at_once: bool = False) -> None:
         self._stop_timer()
         if not self._is_scheduled and not self._is_closed and self._reading is None:
             self._is_scheduled = True
-            self._scheduler.soon(self._scan_slice)
+            (self._scheduler.at_once if at_once else self._scheduler.soon)(self._scan_slice)
 
     def _scan_slice(self) -> None:
         """Scan a little of the first source, then let other tasks run."""
