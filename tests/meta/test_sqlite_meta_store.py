@@ -330,3 +330,11 @@ def test_what_was_acknowledged_survives_kill_9(path: str) -> None:
         assert acknowledged <= kept_a.keys()
         assert kept_a.keys() == kept_b
         assert all(value == b"%d" % n * 50 for n, value in kept_a.items())
+
+
+@pytest.mark.parametrize("size", [100, 1_000, 1_300, 4_000, 5_000, 16_384])
+async def test_the_file_grows_for_many_values_of_any_size(path: str, size: int) -> None:
+    store = SqliteMetaStore(path)
+    await store.write([Put("page", f"{number:0100d}", bytes(size)) for number in range(600)])
+    assert len(await store.scan("page")) == 600
+    await store.close()

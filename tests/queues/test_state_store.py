@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,29 @@ async def test_a_checkpoint_that_fails_is_tried_again_and_loses_nothing(
     assert await values(store) == expected
     machine.fs.crash()
     assert await values(await machine.start()) == expected
+
+
+async def test_while_no_checkpoint_finds_room_appends_fail_once_the_journal_is_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state_store, "RETRY_S", 0.001)
+    machine = Machine()
+    store = await machine.start()
+    await store.append([Put("page", "a", b"1")])
+    machine.meta.full = True
+    confirmed = 0
+    with suppress(DiskFull):
+        async with asyncio.timeout(10):
+            for number in range(1000):
+                await store.append([Put("page", "b", b"%d" % number * 200)])
+                confirmed = number
+    assert 100 < confirmed < 999
+    machine.meta.full = False
+    await store.append([Put("page", "c", b"3")])
+    machine.fs.crash()
+    found = await values(await machine.start())
+    assert found["c"] == b"3"
+    assert int(found["b"][: len(str(confirmed))]) >= confirmed
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -74,6 +74,8 @@ _DELETE_VERSION: Final = "DELETE FROM fact WHERE kind = ? AND key = ? AND versio
 _GET: Final = "SELECT value, version FROM fact WHERE kind = ? AND key = ?"
 _SCAN: Final = "SELECT key, value, version FROM fact WHERE kind = ? AND key >= ? ORDER BY key"
 
+_IN_LEAF: Final = (PAGE_BYTES - 12) * 64 // 255 - 64
+"""Bytes of a row that a leaf of the table takes, its header and version not counted."""
 _IN_USE: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _UNREADABLE: Final = frozenset(
     {
@@ -332,8 +334,16 @@ def _pages(batches: Sequence[Sequence[Write]]) -> int:
     and what a split adds.
     """
     writes = [write for batch in batches for write in batch]
-    overflow = sum(len(write.value) // (PAGE_BYTES - 4) for write in writes if isinstance(write, Put))
-    return 2 + len(writes) + overflow
+    return 2 + len(writes) + sum(_overflow_pages(write) for write in writes if isinstance(write, Put))
+
+
+def _overflow_pages(put: Put) -> int:
+    """Return how many pages a row takes beside its leaf, at most. A row of more than `_IN_LEAF`
+    bytes is in overflow pages, but for a part that may be as small as an eighth of a page
+    (https://sqlite.org/fileformat2.html, "Cell Payload Overflow Pages").
+    """
+    size = len(put.value) + 4 * (len(put.kind) + len(put.key))
+    return 0 if size <= _IN_LEAF else -(-size // (PAGE_BYTES - 4))
 
 
 def _translate(exc: sqlite3.Error, path: str) -> SparrowError:

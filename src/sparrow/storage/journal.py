@@ -9,7 +9,8 @@ Design:
 3. At the next start it opens the journal with that mark and gets the records behind it, in order.
    Records say what holds now, so that replaying one twice changes nothing.
 4. The space is taken once, filled with zeros, and used again: a sync writes data and no metadata,
-   and a full disk does not stop it. If all of it waits for a checkpoint, appends wait for that.
+   and a full disk does not stop it. If all of it waits for a checkpoint, appends wait for that, or
+   fail as it fails.
 5. Appends that come while a sync runs share the next one; the thread that syncs also writes, so
    that the event loop neither waits nor copies.
 6. Records become durable in the order of the appends. One that fails takes all behind it along.
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     import asyncio
 
+    from sparrow.base.errors import SparrowError
     from sparrow.base.histogram import Histogram
 
 MAX_RECORD_BYTES: Final = 1 << 20
@@ -66,6 +68,12 @@ class Journal(Protocol):
     def release(self, mark: bytes) -> None:
         """Use the space of records before `mark` again: a checkpoint with that mark is on stable
         storage.
+        """
+        ...
+
+    def refuse_waiting(self, error: SparrowError) -> None:
+        """Fail the records that wait for a checkpoint, which cannot be written now; none if there
+        is space left.
         """
         ...
 

@@ -299,6 +299,19 @@ class LocalJournal:
         if is_stuck:
             self._flusher.request(self)
 
+    def refuse_waiting(self, error: SparrowError) -> None:
+        """See `Journal.refuse_waiting`."""
+        with self._lock:
+            if not self._is_stuck:
+                return
+            self._waiting.clear()
+            self._is_stuck = False
+            self._last = self._written
+        while self._futures and self._futures[-1][0] > self._last:
+            future = self._futures.pop()[1]
+            if not future.done():
+                future.set_exception(type(error)(error.text))
+
     @property
     def is_filling(self) -> bool:
         return self._file != self._marked_file or self._is_stuck

@@ -194,6 +194,7 @@ class StateStore:
                     await self._save()
                 except SparrowError as error:
                     _LOG.warning("a checkpoint of the state of queues failed: %s", error.text)
+                    self._journal.refuse_waiting(error)
                     await asyncio.sleep(RETRY_S)
                 else:
                     return
