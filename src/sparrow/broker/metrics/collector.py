@@ -118,7 +118,7 @@ class MetricsCollector:
     def _collect_stores(self, to: _Collection) -> None:
         to.put(table.SYNC_SECONDS, (), _distribution(self._logs.sync_times))
         to.put(table.META_COMMIT_SECONDS, (), _distribution(self._meta.commit_times))
-        to.put(table.JOURNAL_SYNC_SECONDS, (), _distribution(self._broker.queues.registry.sync_times))
+        to.put(table.JOURNAL_SYNC_SECONDS, (), _distribution(self._broker.parts.queue_registry.sync_times))
         to.add(table.DISK_REFUSES, (), self._logs.refusal() is not None)
         damages = self._logs.damages
         to.add(table.DAMAGED_PARTITIONS, (), damages.closed_logs)
