@@ -32,11 +32,16 @@ if TYPE_CHECKING:
     from sparrow.base.histogram import Histogram
 
 MAX_RECORD_BYTES: Final = 1 << 20
-"""Size of the largest record."""
+"""Size of the largest record of any journal."""
 
 
 class Journal(Protocol):
     """A journal with one owner. Loop thread only, except where it says otherwise."""
+
+    @property
+    def max_record_bytes(self) -> int:
+        """Size of the largest record."""
+        ...
 
     async def begin(self) -> bytes:
         """Prepare the space, and return the first mark. It must be in a checkpoint on stable
@@ -48,7 +53,7 @@ class Journal(Protocol):
         ...
 
     def append(self, record: bytes) -> asyncio.Future[None]:
-        """Append a record of at most `MAX_RECORD_BYTES`. The future is done when it is on stable
+        """Append a record of at most `max_record_bytes`. The future is done when it is on stable
         storage.
 
         The future fails with DiskFull (append again later) or StorageFailed (not before a restart);

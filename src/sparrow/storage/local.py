@@ -159,6 +159,7 @@ class LocalLogStore:
             mark,
             self._resources.clock.wall_ms(),
             threads=min(1, self._resources.options.flush_threads),
+            file_bytes=self._resources.options.journal_file_bytes,
         )
 
     def _space(self) -> Space:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sparrow.base.errors import DirectoryUnreadable, NewerFormat, SparrowError, StorageFailed
 from sparrow.storage.filesystem import BLOCK_BYTES, read_file, translate, write_all
 from sparrow.storage.flusher import Flusher
+from sparrow.storage.journal import MAX_RECORD_BYTES
 from sparrow.storage.journal_frames import (
     VERSION,
     Contents,
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from sparrow.base.histogram import Histogram
     from sparrow.storage.filesystem import FileSystem
 
-FILE_BYTES: Final = 4 << 20
-"""Size of each of the two files."""
 _WRITE_BYTES: Final = 1 << 18
 """Largest single write to a file."""
 _ID_BYTES: Final = 16
@@ -208,11 +207,12 @@ class LocalJournal:
         wall_ms: int,
         *,
         threads: int = 1,
-        file_bytes: int = FILE_BYTES,
+        file_bytes: int = 4 << 20,
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._file_bytes = file_bytes
+        self.max_record_bytes = min(MAX_RECORD_BYTES, file_bytes // 4)
         try:
             found = read_journal(fs, directory, mark)
         except OSError as error:

@@ -31,6 +31,8 @@ class StorageOptions:
         "Records that nobody waits for (acks 0 and 1) are synced at the latest after this.",
     )
     """Counted from a log's first unsynced append. 0: never."""
+    journal_file_bytes: int = 4 << 20
+    """Size of each of the two files of the journal."""
     reserve_bytes: int = option(
         "reserve",
         size(0, 1 << 50),

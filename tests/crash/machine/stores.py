@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from sparrow.storage.store import LogStore
 if TYPE_CHECKING:
     from sparrow.server.engine import OpenStores
 
+JOURNAL_FILE_BYTES = 128 << 10
 DATA_DIR = "/data"
 
 
@@ -51,7 +53,8 @@ class DiskFiles:
 
 
 def log_store(fs: FaultyFileSystem, clock: Clock | None, options: StorageOptions) -> LocalLogStore:
-    return LocalLogStore(DATA_DIR, fs, clock, options)
+    """With a small journal, which is used again more often, and of which images are small."""
+    return LocalLogStore(DATA_DIR, fs, clock, replace(options, journal_file_bytes=JOURNAL_FILE_BYTES))
 
 
 def meta_store(fs: FaultyFileSystem, vfs: str, *, wal_bytes: int = 4 << 20) -> SqliteMetaStore:

@@ -26,7 +26,6 @@ import msgspec
 
 from sparrow.base.errors import DirectoryUnreadable, DiskFull, InternalError, NewerFormat, SparrowError
 from sparrow.meta.store import Delete, Entry, Put
-from sparrow.storage.journal import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,7 +105,7 @@ class StateStore:
         record = _encode(
             [(write.kind, write.key, write.value if isinstance(write, Put) else None) for write in writes]
         )
-        if self._working is None and self._is_begun and len(record) <= MAX_RECORD_BYTES:
+        if self._working is None and self._is_begun and len(record) <= self._journal.max_record_bytes:
             return self._append(writes, record)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._held.append((writes, record, future))
@@ -126,7 +125,7 @@ class StateStore:
         try:
             while self._held:
                 writes, record, future = self._held[0]
-                if self._is_begun and len(record) <= MAX_RECORD_BYTES:
+                if self._is_begun and len(record) <= self._journal.max_record_bytes:
                     _follow(self._append(writes, record), future)
                 else:
                     await self._save(writes)
