@@ -39,7 +39,7 @@ async def dead_letters(broker: Broker, count: int) -> list[dict[str, bytes | Non
                 await broker.queues.peek("q.dead", 10) if broker.parts.queue_registry.find("q.dead") else []
             )
             if len(found) >= count:
-                return [dict(each.record.headers) for each in found]
+                return [dict(each.headers) for each in found]
             await asyncio.sleep(0.01)
 
 
@@ -155,7 +155,7 @@ def test_a_worker_gets_the_others_and_the_rest_are_dead_letters(broker: RunningB
 async def test_peeking_leaves_out_what_cannot_be_read(http: Http) -> None:
     await fill(http.broker, "header counts")
     found = await http.broker.queues.peek("q", 10)
-    assert [each.record.value for each in found] == BEFORE + BEHIND
+    assert [each.value for each in found] == BEFORE + BEHIND
 
 
 async def test_the_metric_says_which_readers_met_such_batches(http: Http) -> None:

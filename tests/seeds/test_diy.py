@@ -511,5 +511,5 @@ async def test_the_queue_is_one_that_others_can_look_at(client: DiyClient, broke
     client.publish(b"seen", b"y")
     await client.consume(b"seen")
     await until(lambda: broker.queues.describe("seen.diy").topics)
-    assert [peeked.record.value for peeked in await broker.queues.peek("seen.diy")] == [b"y"]
+    assert [peeked.value for peeked in await broker.queues.peek("seen.diy")] == [b"y"]
     await client.close()

@@ -75,7 +75,7 @@ class Hooks:
         if self.broker.parts.queue_registry.find(f"{queue}.dead") is None:
             return []
         peeked = await self.broker.queues.peek(f"{queue}.dead", 100)
-        return [dict(each.record.headers) for each in peeked]
+        return [dict(each.headers) for each in peeked]
 
 
 @pytest.fixture
