@@ -140,7 +140,7 @@ async def test_the_topic_is_internal_and_read_by_right(tmp_path: Path) -> None:
     async with Broker(tmp_path / "data", config=CONFIG) as broker:
         assert AUDIT not in [each.name for each in broker.topics.listing(principal=ROOT)]
         assert AUDIT in [each.name for each in broker.topics.listing(internal=True, principal=ROOT)]
-        assert broker.topics.describe(AUDIT, principal=ROOT).is_internal
+        assert broker.topics.is_internal(AUDIT)
         rule = AclBinding(
             ResourceType.TOPIC,
             AUDIT,
