@@ -223,15 +223,15 @@ async def test_the_same_credential_twice_in_a_request_changes_nothing_of_that_us
     assert kinds(outcome) == {"ann": DuplicateResource, "bob": None}
     assert kinds(await users.alter([upsertion("cid"), upsertion("cid")])) == {"cid": DuplicateResource}
     assert {name: info.credentials for name, info in users.describe().items()} == {
-        "ann": ((SHA_256, 4096),),
-        "bob": ((SHA_256, 4096),),
+        "ann": [(SHA_256, 4096)],
+        "bob": [(SHA_256, 4096)],
     }
 
 
 async def test_one_mechanism_can_be_deleted_while_the_other_is_set(users):
     await users.alter([upsertion("ann")])
     assert await users.alter([upsertion("ann", SHA_512, 5000)], [Deletion("ann", SHA_256)]) == {"ann": None}
-    assert users.describe(["ann"])["ann"].credentials == ((SHA_512, 5000),)
+    assert users.describe(["ann"])["ann"].credentials == [(SHA_512, 5000)]
     assert await users.alter(deletions=[Deletion("ann", SHA_512)]) == {"ann": None}
     assert "ann" not in users
 
@@ -256,7 +256,7 @@ async def test_describe_returns_each_user_once(users):
     found = users.describe(["bob", "cid", "ann", "bob"])
     assert kinds(found)["bob"] is DuplicateResource
     assert kinds(found)["cid"] is UnknownUser
-    assert found["ann"].credentials == ((SHA_256, 4096), (SHA_512, 4096))
+    assert found["ann"].credentials == [(SHA_256, 4096), (SHA_512, 4096)]
     assert list(users.describe()) == list(users.describe([])) == ["ann", "bob"]
 
 
