@@ -114,7 +114,7 @@ async def test_a_queue_is_parented_and_made_once(client: SyncbrokClient, broker:
     await client.queue("q")
     await client.queue("q")
     info = broker.queues.describe("q")
-    assert (info.topics, info.policy["order"], info.policy["delivery_limit"]) == (("q",), "parented", 0)
+    assert (info.topics, info.policy["order"], info.policy["delivery_limit"]) == (["q"], "parented", 0)
     assert broker.topics.describe("q").partition_count == 1
 
 
