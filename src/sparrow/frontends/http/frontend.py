@@ -38,7 +38,7 @@ class HttpFrontend(HttpContext):
         """Stop accepting, end waiting requests, finish the others, and close. Takes at most about
         `timeout_s`.
         """
-        if self.is_stopping:
+        if self.stopping.done():
             return
         deadline = self.loop.time() + timeout_s
         self.stop()
