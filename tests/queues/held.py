@@ -74,3 +74,20 @@ def refused(queue: Queue) -> Iterator[None]:
         yield
     finally:
         store.append = append
+
+
+@contextmanager
+def counted(queue: Queue) -> Iterator[list[Sequence[Write]]]:
+    """Note each batch of entries that is written."""
+    store, batches = queue.writer._store, list[Sequence[Write]]()
+    append = store.append
+
+    def note(writes: Sequence[Write]) -> asyncio.Future[None]:
+        batches.append(writes)
+        return append(writes)
+
+    store.append = note
+    try:
+        yield batches
+    finally:
+        store.append = append

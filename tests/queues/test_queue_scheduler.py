@@ -5,14 +5,13 @@ writes for the same guarantees.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
-from tests.queues.held import unwritten
+import pytest
+from tests.queues.held import counted, unwritten
 from tests.queues.work import Work, ack, records, take
 
 from sparrow.broker.queues.rules.record_state import READY
 from sparrow.broker.queues.scan import scanner
-from sparrow.meta.store import Write
 
 
 def counted_looks(work: Work, name: str) -> list[int]:
@@ -119,31 +118,42 @@ async def test_a_topic_that_is_deleted_while_its_records_wait_to_be_scanned_does
     assert [record.value for record in await take(consumer)] == [b"2"]
 
 
-async def test_a_lease_made_at_the_response_to_the_last_goes_into_the_next_write(work: Work) -> None:
-    """Else it would wait for a write of acknowledgements alone before its own."""
+@pytest.mark.parametrize("order", ["key", "parented"])
+async def test_an_acknowledgement_and_the_lease_that_it_makes_possible_are_one_write(
+    work: Work, order: str
+) -> None:
+    await work.create("jobs", order=order)
+    await work.publish("jobs", [b"1"], keys=[b"k"], headers=[("message-id", b"1")])
+    await work.publish("jobs", [b"2"], keys=[b"k"], headers=[("message-id", b"2"), ("parent-id", b"1")])
+    one, two = await work.consumer("jobs"), await work.consumer("jobs")
+    first = await take(one)
+    assert [each.value for each in first] == [b"1"]
+    waiting = asyncio.create_task(two.lease(10, wait_ms=30_000))
+    await asyncio.sleep(0.01)
+    with counted(work.queue("jobs")) as writes:
+        acknowledging = asyncio.ensure_future(ack(one, first))
+        assert [each.value for each in records(await waiting)] == [b"2"]
+        await acknowledging
+    assert len(writes) == 1
+
+
+async def test_a_record_is_leased_while_its_sync_is_running(work: Work, monkeypatch) -> None:
     await work.create("jobs")
-    await work.publish("jobs", [b"m"] * 60)
-    leasing, settling = await work.consumer("jobs"), await work.consumer("jobs")
-    held = await take(settling, 40)
-    write, writes = work.broker._meta.write, 0
-    acknowledged: list[asyncio.Future[None]] = []
-    leases = 0
-
-    async def write_while_somebody_acknowledges(batch: Sequence[Write]) -> None:
-        nonlocal writes
-        writes += 1
-        await write(batch)
-        if leases < 15:
-            acknowledged.append(asyncio.ensure_future(ack(settling, [held.pop()])))
+    await work.publish("jobs", [b"0"])
+    one = await work.consumer("jobs")
+    await ack(one, await take(one))
+    waiting = asyncio.create_task(one.lease(10, wait_ms=30_000))
+    await asyncio.sleep(0.01)
+    log = work.queue("jobs").sources[0].partition.log
+    with counted(work.queue("jobs")) as writes:
+        publishing = asyncio.ensure_future(work.publish("jobs", [b"1"]))
+        for _ in range(5):
             await asyncio.sleep(0)
-
-    work.broker._meta.write = write_while_somebody_acknowledges  # type: ignore[method-assign]
-    while leases < 15:
-        leases += 1
-        await take(leasing, 1)
-        await asyncio.sleep(0)  # as the native frontend does between two leases
-    assert writes <= 18  # and not up to 30
-    await asyncio.gather(*acknowledged)
+        assert len(writes) == 1
+        assert log.durable_offset < log.end_offset or publishing.done()
+        assert [each.value for each in records(await waiting)] == [b"1"]
+        assert log.durable_offset == log.end_offset
+        await publishing
 
 
 async def test_a_consumer_that_does_not_wait_gets_records_that_are_about_to_be_scanned(

@@ -202,20 +202,21 @@ async def test_an_empty_settle_gets_a_response(broker: Broker, client: RawClient
 
 
 class _SlowStore:
-    """Lets writes of the meta store pass on command."""
+    """Lets writes of the states of queues pass on command."""
 
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.error: Exception | None = None
         self.is_open = asyncio.Event()
-        write = broker._meta.write
+        store = broker.parts.queue_registry._store
+        append = store.append
 
-        async def slow(*args: Any) -> Any:
+        async def slow(writes: Any) -> None:
             await self.is_open.wait()
             if self.error is not None:
                 raise self.error
-            return await write(*args)
+            await append(writes)
 
-        monkeypatch.setattr(broker._meta, "write", slow)
+        monkeypatch.setattr(store, "append", lambda writes: asyncio.ensure_future(slow(writes)))
 
 
 async def test_settled_comes_when_it_is_on_stable_storage(
