@@ -63,6 +63,7 @@ def test_a_policy_takes_the_words_of_the_command_line_and_units(read):
         "parent_wait": "2m",
         "parent_failed": "release",
         "on_corrupt": "fail",
+        "lease_durability": "buffered",
     }
     assert list(texts) == list(OPTIONS)
     by_words = read(policy_of(texts))
@@ -85,6 +86,7 @@ def test_a_policy_takes_the_words_of_the_command_line_and_units(read):
         "parent_wait_ms": 120_000,
         "parent_failed": "release",
         "on_corrupt": "fail",
+        "lease_durability": "buffered",
     }
     assert read("queues: {q: {policy: {dead_letter_topic: }}}").queues[0].policy == {
         "dead_letter_topic": None

@@ -162,7 +162,7 @@ async def test_an_old_producer_continues_after_an_upgrade_and_nobody_else_as_it(
     broker = await machine.old()
     with pytest.raises(Overloaded, match="try again"):
         broker.records.publish("orders", 0, machine.numbered(3), principal=ALICE)
-    await broker._parts.producer_ids.settle()
+    await broker.parts.producer_ids.settle()
     assert (await broker.records.publish("orders", 0, machine.numbered(2), principal=ALICE)).base_offset == 2
     assert (await broker.records.publish("orders", 0, machine.numbered(3), principal=ALICE)).base_offset == 3
     assert (await broker.records.publish("orders", 1, machine.numbered(0), principal=ALICE)).base_offset == 0
@@ -195,7 +195,7 @@ async def test_two_who_go_on_as_an_old_producer_at_once_do_not_both() -> None:
         with pytest.raises(Overloaded):
             broker.records.publish("orders", 0, machine.numbered(3), principal=principal)
     await asyncio.sleep(0)
-    await broker._parts.producer_ids.settle()
+    await broker.parts.producer_ids.settle()
     with pytest.raises(UnknownProducer):  # an error, not a message that is dropped as a duplicate
         broker.records.publish("orders", 0, machine.numbered(3), principal=ALICE)
     await broker.close()

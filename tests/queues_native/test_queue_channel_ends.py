@@ -158,7 +158,7 @@ async def test_a_channel_ends_when_the_right_is_taken_away(
     await pushed(alice, 1)
     await guarded.acls.delete([AclFilter(resource_type=taken)], principal=SYSTEM)
     assert (await alice.expect(m.Error, CHANNEL)).code == "NOT_AUTHORIZED"
-    await guarded.publish(QUEUE, 0, batch_of(b"b"), acks=1, principal=SYSTEM)
+    await guarded.records.publish(QUEUE, 0, batch_of(b"b"), acks=1, principal=SYSTEM)
     assert await alice.nothing_comes()
     assert guarded.queues.describe(QUEUE, principal=SYSTEM).statistics.consumers == []
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import sparrow.testing
-from sparrow.server.config import load
+from sparrow.base.settings import options_of
+from sparrow.server.config import ServerConfig, load
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)( \w+)?\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
@@ -42,11 +43,16 @@ class Walk:
 
     def serve(self) -> None:
         config, resolved = load({"config": "sparrow.yml"}, {})
+        values = resolved.values
         given = {
-            name: resolved.values[name] for name, source in resolved.sources.items() if source != "default"
+            each.name: each.kind.show(values[each.name])
+            if isinstance(values[each.name], bool)
+            else values[each.name]
+            for each in options_of(ServerConfig)
+            if resolved.sources[each.name] != "default"
         }
         assert config.data_dir == "./sparrow-data"
-        running = sparrow.testing.broker(**{name: _text(value) for name, value in given.items()})
+        running = sparrow.testing.broker(**given)
         broker = running.__enter__()
         self.stop = lambda: running.__exit__(None, None, None)
         self.ports = {"9094": str(broker.port), "9092": broker.kafka.rpartition(":")[2]}
@@ -62,10 +68,6 @@ class Walk:
             command, cwd=self.path, env=environment, capture_output=True, text=True, timeout=60, check=False
         )
         assert found.returncode == 0, (command, found.stderr)
-
-
-def _text(value: object) -> object:
-    return str(value).lower() if isinstance(value, bool) else value
 
 
 @pytest.mark.slow
