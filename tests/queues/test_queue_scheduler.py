@@ -5,6 +5,7 @@ writes for the same guarantees.
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from tests.queues.held import counted, unwritten
@@ -12,6 +13,7 @@ from tests.queues.work import Work, ack, records, take
 
 from sparrow.broker.queues.rules.record_state import READY
 from sparrow.broker.queues.scan import scanner
+from sparrow.storage.segment import Segment
 
 
 def counted_looks(work: Work, name: str) -> list[int]:
@@ -145,12 +147,21 @@ async def test_a_record_is_leased_while_its_sync_is_running(work: Work, monkeypa
     waiting = asyncio.create_task(one.lease(10, wait_ms=30_000))
     await asyncio.sleep(0.01)
     log = work.queue("jobs").sources[0].partition.log
+    sync, may_sync = Segment.sync, threading.Event()
+
+    def held(segment: Segment) -> None:
+        may_sync.wait(30)
+        sync(segment)
+
+    monkeypatch.setattr(Segment, "sync", held)
     with counted(work.queue("jobs")) as writes:
         publishing = asyncio.ensure_future(work.publish("jobs", [b"1"]))
         for _ in range(5):
             await asyncio.sleep(0)
         assert len(writes) == 1
-        assert log.durable_offset < log.end_offset or publishing.done()
+        assert log.durable_offset < log.end_offset
+        assert not waiting.done()
+        may_sync.set()
         assert [each.value for each in records(await waiting)] == [b"1"]
         assert log.durable_offset == log.end_offset
         await publishing

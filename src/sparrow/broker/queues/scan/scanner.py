@@ -122,15 +122,15 @@ class Scanner:
             return False
 
     def catch_up(self, *, at_once: bool = False) -> None:
-        """Scan the records that were left, because a consumer asks, unless others wait for them as
-        well.
+        """Scan the records that were left or are about to be scanned, because a consumer asks,
+        unless others wait for them as well.
 
         Args:
             at_once: the consumer does not wait itself, so scan them now.
         """
         if not self._queue or self._reading is not None:
             return
-        is_left = self._timer is not None
+        is_left = self._timer is not None or (self._is_scheduled and self._has_few(self._queue[0]))
         if (is_left or self._has_few(self._queue[0])) if at_once else (is_left and not self._is_awaited()):
             self._stop_timer()
             self._scan_slice()
