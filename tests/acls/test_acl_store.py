@@ -21,7 +21,7 @@ from sparrow.broker.access.acls import AclBinding, AclFilter, PatternType, Permi
 from sparrow.broker.access.authz import CLUSTER_NAME, SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.subscription import Selector
+from sparrow.broker.reading.subscription import Selector
 from sparrow.broker.topics.registry import Topic
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put

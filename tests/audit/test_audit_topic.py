@@ -19,7 +19,7 @@ from sparrow.broker.access.authz import SYSTEM, AllowAll, Operation, Principal, 
 from sparrow.broker.audit import topic as audit_topic
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.records.batch import split
 from sparrow.records.record import decode
 from sparrow.server.config import ServerConfig, load

@@ -10,7 +10,7 @@ from sparrow.base.clock import ManualClock
 from sparrow.base.errors import DiskFull, OutOfOrderSequence
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Delete, Put
 from sparrow.storage.faulty import FaultyFileSystem

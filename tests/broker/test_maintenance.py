@@ -11,7 +11,7 @@ import pytest_asyncio
 from sparrow.base.clock import ManualClock
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.reading.fetch import FetchRequest
 from tests.broker.batches import batch, values
 
 HOUR_MS = 3_600_000

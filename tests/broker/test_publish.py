@@ -23,7 +23,7 @@ from sparrow.base.errors import (
 from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.records.batch import CRC_START, split
 from sparrow.records.builder import build_batch
 from sparrow.records.record import decode

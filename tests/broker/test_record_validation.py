@@ -22,7 +22,7 @@ from sparrow.base.errors import (
 from sparrow.broker import record_checks
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.records.batch import parse_header, split
 from sparrow.records.builder import CONTROL, TRANSACTIONAL, build_batch
 from sparrow.records.compression import Compression

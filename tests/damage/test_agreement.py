@@ -20,7 +20,7 @@ from kafka import KafkaConsumer, TopicPartition
 import sparrow.testing
 from sparrow.base.errors import LogDamaged, SparrowError, UnknownQueue
 from sparrow.broker.broker import Broker
-from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.cli.doctor import doctor
 from sparrow.storage.names import LOG
 from tests.damage.directories import BATCHES, CONFIG, RECORDS, publish, read_what_can_be_read, value_of, write

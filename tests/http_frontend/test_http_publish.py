@@ -13,8 +13,8 @@ import pytest
 
 from sparrow.base.clock import ManualClock
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.fetch import FetchRequest
 from sparrow.broker.quotas.rules import QuotaChange
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.records.batch import split
 from sparrow.records.partitioner import partition_for_key
 from sparrow.records.record import Record, decode

@@ -13,8 +13,8 @@ from sparrow.base.clock import Clock
 from sparrow.broker.access.authz import ANONYMOUS, SYSTEM, Principal
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.fetch import FetchRequest
 from sparrow.broker.idempotency.stored_publish import IdempotencyKey
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.frontends.idempotent_publisher import IdempotentPublisher, PublishResults
 from sparrow.frontends.publisher import Message, Publisher, PublishResult, Stored
 from sparrow.records.batch import split

@@ -11,7 +11,7 @@ import pytest
 from sparrow.base.errors import Overloaded
 from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.broker import Broker
-from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.frontends.transport import send_budget
 from sparrow.frontends.transport.send_budget import Backlog, SendBudget
 from sparrow.records.builder import build_batch

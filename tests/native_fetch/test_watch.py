@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sparrow.base.errors import InvalidArgument, NotAuthorized, Overloaded
-from sparrow.broker import watches
 from sparrow.broker.access.authz import Principal
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
+from sparrow.broker.reading import watches
 from sparrow.protocol.native import messages as m
 from tests.native_fetch.test_fetch import ByName, filled
 from tests.native_frontend.raw import OpenListener, RawClient, batch_of

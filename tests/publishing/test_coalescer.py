@@ -24,7 +24,7 @@ from sparrow.broker.access.acls import AclBinding, PatternType, Permission
 from sparrow.broker.access.authz import ANONYMOUS, SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.frontends.coalescer import MAX_COALESCED_BYTES, Coalescer
 from sparrow.frontends.publisher import Message, PublishResult, Stored
 from sparrow.records.batch import split

@@ -21,7 +21,7 @@ from sparrow.base.errors import (
 from sparrow.broker.access.acls import AclBinding, PatternType, Permission
 from sparrow.broker.access.authz import ANONYMOUS, SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
-from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.frontends.publisher import (
     Message,
     MessageColumns,

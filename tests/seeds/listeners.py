@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from sparrow.broker.broker import Broker
-from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.frontends.seeds.frontend import SeedFrontend
 from sparrow.frontends.seeds.settings import SeedSettings
 from sparrow.records.batch import split

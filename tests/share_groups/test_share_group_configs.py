@@ -11,7 +11,7 @@ from sparrow.base.errors import InvalidConfig
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.configs.group import check_group_as_a_whole, check_group_config, duration_ms
 from sparrow.broker.groups.share.settings import ShareSettings, why_no_dead_letters
-from sparrow.broker.positions import BEGINNING, END, TIMESTAMP, StartPosition
+from sparrow.broker.reading.positions import BEGINNING, END, TIMESTAMP, StartPosition
 from tests.kafka_admin.messages import BROKER, GROUP, SET, TOPIC, ask, describe_configs, make, values
 from tests.kafka_frontend.raw import RawClient
 

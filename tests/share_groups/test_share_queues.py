@@ -25,7 +25,7 @@ from sparrow.broker.configs.configs import ConfigResource, ConfigResourceType
 from sparrow.broker.groups.share.member import ShareHeartbeat
 from sparrow.broker.groups.share.queues import BY_RESET
 from sparrow.broker.queues.rules.settlement import Settlement, Verb
-from sparrow.broker.subscription import Selector, SubscriptionListener
+from sparrow.broker.reading.subscription import Selector, SubscriptionListener
 from tests.broker.batches import batch, values
 from tests.share_groups.machine import joining
 

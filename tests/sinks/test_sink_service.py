@@ -29,8 +29,8 @@ from sparrow.base.errors import (
 from sparrow.broker.access.acls import AclBinding, PatternType, Permission
 from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
-from sparrow.broker.fetch import FetchRequest
 from sparrow.broker.producer_ids import ProducerIdentity
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.broker.sinks import stage_table
 from sparrow.broker.sinks.stage_table import ABANDONED_MS
 from sparrow.broker.sinks.state import Caller

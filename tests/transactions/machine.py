@@ -8,8 +8,8 @@ from sparrow.base.clock import ManualClock
 from sparrow.base.errors import StorageFailed
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.fetch import FetchRequest
 from sparrow.broker.producer_ids import ProducerIdentity
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Write
 from sparrow.records.batch import split

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sparrow.base.errors import SparrowError
 from sparrow.broker.groups.offsets import NO_MEMBER, OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
-from sparrow.broker.reader import ReadDelivery, Reader
+from sparrow.broker.reading.reader import ReadDelivery, Reader
 from tests.broker.batches import values
 from tests.transactions.machine import Machine, read_committed
 

@@ -27,11 +27,11 @@ from sparrow.base.errors import (
 )
 from sparrow.broker.access.authz import ANONYMOUS, AllowAll, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
-from sparrow.broker.fetch import FetchRequest
 from sparrow.broker.groups.offsets import NO_MEMBER, Committer, OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.producers import ProducerStates
 from sparrow.broker.publishes import Published
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.broker.topics import name_matches
 from sparrow.broker.transactions.service import TransactionFilter
 from sparrow.broker.transactions.state import LAST_EPOCH, Transaction, TransactionState

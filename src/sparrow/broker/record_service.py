@@ -12,24 +12,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import InvalidTopicName, SparrowError
-from sparrow.broker import fetch as fetching
-from sparrow.broker import size_estimate
 from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
-from sparrow.broker.positions import TIMESTAMP, StartPosition, check_start, locate
 from sparrow.broker.publishes import ACKS_ALL, Admit, Published, refuse_transactional
-from sparrow.broker.subscription import Selector, Subscription, SubscriptionListener
+from sparrow.broker.reading import fetch as fetching
+from sparrow.broker.reading import size_estimate
+from sparrow.broker.reading.positions import TIMESTAMP, StartPosition, check_start, locate
+from sparrow.broker.reading.subscription import Selector, Subscription, SubscriptionListener
+from sparrow.broker.reading.watches import Known, Watched, Watches, look_at_all
 from sparrow.broker.topics.internal_topics import INTERNAL_TOPICS
-from sparrow.broker.watches import Known, Watched, Watches, look_at_all
 
 if TYPE_CHECKING:
     import uuid
 
     from sparrow.broker.access.access import Access
-    from sparrow.broker.fetch import Fetched, FetchRequest, ReadMemory
     from sparrow.broker.groups.assembly import BrokerGroups
     from sparrow.broker.groups.native.coordinator import Membership
     from sparrow.broker.partition import Partition
     from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
+    from sparrow.broker.reading.fetch import Fetched, FetchRequest, ReadMemory
     from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.broker.topics.service import TopicService
 

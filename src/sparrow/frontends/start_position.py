@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.broker.positions import BEGINNING, END, OFFSET, TIMESTAMP, StartPosition
+from sparrow.broker.reading.positions import BEGINNING, END, OFFSET, TIMESTAMP, StartPosition
 
 START_POSITION_TEXT: Final = "`beginning`, `end`, an offset, or `timestamp:<ms since the epoch>`."
 _MAX: Final = (1 << 62) - 1

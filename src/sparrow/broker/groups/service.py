@@ -21,12 +21,12 @@ from sparrow.broker.audit.event import names, safe
 from sparrow.broker.groups.classic.service import ClassicGroupService
 from sparrow.broker.groups.consumer.service import ConsumerGroupService
 from sparrow.broker.groups.description import GroupType, only_topics
+from sparrow.broker.groups.lag import lags_of_share, report
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.groups.registry import check_metadata, check_start_offsets
 from sparrow.broker.groups.share.service import ShareGroupService
-from sparrow.broker.lag import lags_of_share, report
 from sparrow.broker.names import check_group_name
-from sparrow.broker.positions import StartPosition, locate
+from sparrow.broker.reading.positions import StartPosition, locate
 from sparrow.model.groups import CommittedOffset
 
 if TYPE_CHECKING:

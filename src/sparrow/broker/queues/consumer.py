@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from sparrow.broker.access.authz import Principal
-    from sparrow.broker.fetch import ReadMemory
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.rules.settlement import Leased, Settlement
+    from sparrow.broker.reading.fetch import ReadMemory
     from sparrow.records.topic_partition import TopicPartition
 
 T = TypeVar("T")

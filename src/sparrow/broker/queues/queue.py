@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
     from sparrow.base.clock import Clock
     from sparrow.broker.corrupt_batches import CorruptBatches
-    from sparrow.broker.fetch import ReadMemory
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.persistence.state_store import StateStore
     from sparrow.broker.queues.rules.subscriber import DeadRecords, Grant, SubscriberState
     from sparrow.broker.queues.scheduler import CooperativeScheduler
+    from sparrow.broker.reading.fetch import ReadMemory
     from sparrow.meta.store import Write
     from sparrow.records.excerpt import Excerpter
     from sparrow.records.topic_partition import TopicPartition

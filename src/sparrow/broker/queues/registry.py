@@ -24,7 +24,6 @@ from sparrow.base.ids import uuid7
 from sparrow.base.queue_policy import TIMESTAMP_PREFIX, QueuePolicy, names_of
 from sparrow.broker.changes import Changes
 from sparrow.broker.names import check_group_name, check_topic_name, compile_any_pattern
-from sparrow.broker.positions import BEGINNING, TIMESTAMP, StartPosition, locate
 from sparrow.broker.queues.dead_letters import move_intents
 from sparrow.broker.queues.maps.range_map import RangeMap
 from sparrow.broker.queues.persistence import definition as definitions
@@ -33,6 +32,7 @@ from sparrow.broker.queues.persistence.definition import DEAD, QUEUE, SHARE, Def
 from sparrow.broker.queues.persistence.restore import StoredSource, StoredStates
 from sparrow.broker.queues.queue import Queue
 from sparrow.broker.queues.scheduler import CooperativeScheduler
+from sparrow.broker.reading.positions import BEGINNING, TIMESTAMP, StartPosition, locate
 from sparrow.broker.topics.internal_topics import INTERNAL_TOPICS
 from sparrow.meta.store import ABSENT, Delete, Put
 from sparrow.records.excerpt import Excerpter

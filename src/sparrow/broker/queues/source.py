@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.committed_chunks import stable, without_aborted
+from sparrow.broker.reading.committed_chunks import stable, without_aborted
 from sparrow.records.batch import parse_header
 
 if TYPE_CHECKING:

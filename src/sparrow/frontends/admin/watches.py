@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparrow.broker.watches import Known
+from sparrow.broker.reading.watches import Known
 from sparrow.frontends.admin.operation import Arguments, OperationContext
 from sparrow.frontends.isolation import READ_COMMITTED, check_isolation
 

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.broker import Broker
-    from sparrow.broker.fetch import ReadMemory
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.rules.settlement import Leased
+    from sparrow.broker.reading.fetch import ReadMemory
 
 MAX_OPEN: Final = 10_000
 """Consumers that are kept open; beyond it the least recently used one is closed."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import CorruptBatch, NotFound, OffsetOutOfRange
 from sparrow.broker.access.authz import Operation
-from sparrow.broker.committed_chunks import without_aborted
-from sparrow.broker.fetch import FetchRequest
-from sparrow.broker.positions import locate
+from sparrow.broker.reading.committed_chunks import without_aborted
+from sparrow.broker.reading.fetch import FetchRequest
+from sparrow.broker.reading.positions import locate
 from sparrow.frontends.batches import split_batches
 from sparrow.frontends.http.positions import parse_positions
 from sparrow.frontends.http.render_cache import Form
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparrow.broker.access.authz import Principal
-    from sparrow.broker.fetch import Fetched
+    from sparrow.broker.reading.fetch import Fetched
     from sparrow.frontends.batches import PartitionBatch
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.transport.send_budget import Reservation

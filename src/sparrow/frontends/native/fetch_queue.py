@@ -24,14 +24,14 @@ from sparrow.base.errors import (
     SparrowError,
 )
 from sparrow.broker.access.authz import Operation
-from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.frontends.isolation import READ_COMMITTED, check_isolation
 from sparrow.frontends.native.failures import failure_of, translate
 from sparrow.frontends.native.work_queue import WorkQueue
 from sparrow.protocol.native.messages import Fetch, Fetched
 
 if TYPE_CHECKING:
-    from sparrow.broker import fetch
+    from sparrow.broker.reading import fetch
     from sparrow.frontends.native.context import SessionContext
     from sparrow.frontends.transport.send_budget import Reservation
 

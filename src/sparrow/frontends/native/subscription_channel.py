@@ -14,8 +14,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import FrameTooLarge, InvalidArgument, RecordTooLarge, SparrowError
-from sparrow.broker.positions import StartPosition
-from sparrow.broker.subscription import Selector
+from sparrow.broker.reading.positions import StartPosition
+from sparrow.broker.reading.subscription import Selector
 from sparrow.frontends.isolation import READ_COMMITTED, check_isolation
 from sparrow.frontends.native.channels import CloseReason
 from sparrow.frontends.native.failures import translate
@@ -39,8 +39,8 @@ from sparrow.protocol.native.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sparrow.broker.reader import ReadDelivery
-    from sparrow.broker.subscription import Subscription
+    from sparrow.broker.reading.reader import ReadDelivery
+    from sparrow.broker.reading.subscription import Subscription
     from sparrow.frontends.native.context import SessionContext
     from sparrow.frontends.transport.send_budget import Reservation
     from sparrow.protocol.native import messages

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import CorruptBatch, InvalidArgument, SparrowError
 from sparrow.broker.access.authz import Operation
-from sparrow.broker.positions import BEGINNING, StartPosition
 from sparrow.broker.queues.dead_letters.format import Death, Style, dead_letter
 from sparrow.broker.queues.rules.settlement import DELIVERY_LIMIT
-from sparrow.broker.subscription import Selector
+from sparrow.broker.reading.positions import BEGINNING, StartPosition
+from sparrow.broker.reading.subscription import Selector
 from sparrow.frontends.batches import split_batches
 from sparrow.frontends.publisher import Message
 from sparrow.frontends.seeds.caller import caller
@@ -40,7 +40,7 @@ from sparrow.records.readable import SKIP, decode_readable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.broker.subscription import Subscription
+    from sparrow.broker.reading.subscription import Subscription
     from sparrow.frontends.seeds.connection import SeedConnection
     from sparrow.records.record import Record
     from sparrow.records.topic_partition import TopicPartition

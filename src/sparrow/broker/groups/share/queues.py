@@ -24,9 +24,9 @@ from sparrow.base.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from sparrow.broker.positions import locate
 from sparrow.broker.queues.persistence.definition import SHARE
 from sparrow.broker.queues.rules.record_state import DONE, LEASED, MOVING, STATE_MASK
+from sparrow.broker.reading.positions import locate
 
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock

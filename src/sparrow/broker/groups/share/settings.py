@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.broker.configs import group as names
 from sparrow.broker.configs.group import GROUP_CONFIGS
-from sparrow.broker.positions import BEGINNING, END, TIMESTAMP, StartPosition
+from sparrow.broker.reading.positions import BEGINNING, END, TIMESTAMP, StartPosition
 
 if TYPE_CHECKING:
     from sparrow.broker.config import BrokerConfig

@@ -26,9 +26,9 @@ from sparrow.base.errors import (
     from_code,
 )
 from sparrow.broker.access.authz import Operation
-from sparrow.broker.positions import BEGINNING, StartPosition
 from sparrow.broker.quotas.rules import QuotaKind
-from sparrow.broker.subscription import Selector
+from sparrow.broker.reading.positions import BEGINNING, StartPosition
+from sparrow.broker.reading.subscription import Selector
 from sparrow.frontends.batches import split_batches
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from sparrow.broker.access.authz import Principal
-    from sparrow.broker.reader import ReadDelivery
-    from sparrow.broker.subscription import Subscription
+    from sparrow.broker.reading.reader import ReadDelivery
+    from sparrow.broker.reading.subscription import Subscription
     from sparrow.frontends.batches import PartitionBatch
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request

@@ -23,8 +23,8 @@ from sparrow.base.errors import (
     from_code,
 )
 from sparrow.broker.access.authz import Operation
-from sparrow.broker.positions import BEGINNING, StartPosition
-from sparrow.broker.subscription import DROPPED, Selector
+from sparrow.broker.reading.positions import BEGINNING, StartPosition
+from sparrow.broker.reading.subscription import DROPPED, Selector
 from sparrow.frontends.batches import split_batches
 from sparrow.frontends.http.positions import is_positions, parse_positions
 from sparrow.frontends.http.render_cache import Form
@@ -38,8 +38,8 @@ from sparrow.records.readable import FAIL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.broker.reader import ReadDelivery
-    from sparrow.broker.subscription import Subscription
+    from sparrow.broker.reading.reader import ReadDelivery
+    from sparrow.broker.reading.subscription import Subscription
     from sparrow.frontends.batches import PartitionBatch
     from sparrow.frontends.http.render_cache import RenderedBatch
     from sparrow.frontends.http.sockets.channel import SocketContext

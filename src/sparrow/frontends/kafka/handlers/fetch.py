@@ -16,7 +16,7 @@ from kio.schema.fetch.v18 import response as identified
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import Operation
-from sparrow.broker.fetch import Fetched, FetchRequest
+from sparrow.broker.reading.fetch import Fetched, FetchRequest
 from sparrow.frontends.kafka.call import MAX_ENTRIES_ON_LOOP, NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.fetch_sessions import (

@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.broker import subscription
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.names import compile_pattern
-from sparrow.broker.subscription import MAX_PATTERNS, Selector, Subscription
+from sparrow.broker.reading import subscription
+from sparrow.broker.reading.subscription import MAX_PATTERNS, Selector, Subscription
 from sparrow.broker.topics import name_matches, registry
 from sparrow.broker.topics.name_matches import NameMatches
 

@@ -12,8 +12,8 @@ import pytest
 from sparrow.base.errors import InvalidArgument, InvalidTopicName, NotAuthorized, SparrowError
 from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
-from sparrow.broker.positions import StartPosition
-from sparrow.broker.subscription import Selector, Subscription
+from sparrow.broker.reading.positions import StartPosition
+from sparrow.broker.reading.subscription import Selector, Subscription
 from sparrow.storage.store import Chunk
 from tests.broker.batches import batch, values
 

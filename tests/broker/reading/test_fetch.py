@@ -12,7 +12,7 @@ import pytest
 
 from sparrow.base.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
 from sparrow.broker.broker import Broker
-from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.reading.fetch import FetchRequest
 from sparrow.storage.store import Chunk
 from tests.broker.batches import batch, values
 

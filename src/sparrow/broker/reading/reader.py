@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.committed_chunks import stable, without_aborted
+from sparrow.broker.reading.committed_chunks import stable, without_aborted
 from sparrow.records.batch import parse_header
 from sparrow.storage.store import Chunk
 

@@ -10,10 +10,10 @@ import pytest
 
 from sparrow.base.errors import GroupNotEmpty, InvalidArgument, StaleMember, UnknownGroup, UnknownTopic
 from sparrow.broker.broker import Broker
-from sparrow.broker.positions import StartPosition
-from sparrow.broker.subscription import Selector, Subscription
+from sparrow.broker.reading.positions import StartPosition
+from sparrow.broker.reading.subscription import Selector, Subscription
 from tests.broker.batches import batch
-from tests.broker.test_subscription import Listener, publish, take
+from tests.broker.reading.test_subscription import Listener, publish, take
 
 FROM_BEGINNING = (Selector("orders", start=StartPosition("beginning")),)
 

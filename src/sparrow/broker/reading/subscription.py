@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import InvalidArgument, OffsetOutOfRange, SparrowError, UnknownTopic
 from sparrow.broker.names import compile_pattern
-from sparrow.broker.positions import AT_END, BEGINNING, END, StartPosition, check_start, locate
-from sparrow.broker.reader import Problem, ReadDelivery, Reader
+from sparrow.broker.reading.positions import AT_END, BEGINNING, END, StartPosition, check_start, locate
+from sparrow.broker.reading.reader import Problem, ReadDelivery, Reader
 from sparrow.broker.topics.name_matches import SLICE
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import LogDamaged, SparrowError, UnknownTopicId
-from sparrow.broker.alarm import Alarm
-from sparrow.broker.committed_chunks import stable as stable_part
+from sparrow.broker.reading.alarm import Alarm
+from sparrow.broker.reading.committed_chunks import stable as stable_part
 
 if TYPE_CHECKING:
     import uuid

@@ -13,8 +13,8 @@ import pytest_asyncio
 from sparrow.base.errors import StorageFailed, UnknownTopic
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.fetch import READS_AT_ONCE, FetchRequest
-from sparrow.broker.reader import Problem, Reader
+from sparrow.broker.reading.fetch import READS_AT_ONCE, FetchRequest
+from sparrow.broker.reading.reader import Problem, Reader
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.late import LateLogStore

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument, Overloaded, UnknownTopic
-from sparrow.broker.alarm import Alarm
+from sparrow.broker.reading.alarm import Alarm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
