@@ -56,7 +56,7 @@ install_packages() {
     # The system's certificates know a company's own authority, too; uv's built-in ones do not.
     [ ! -s /etc/ssl/certs/ca-certificates.crt ] || export UV_SYSTEM_CERTS=true
     VIRTUAL_ENV=$PWD/$VENV UV_PROJECT_ENVIRONMENT=$VENV \
-        $VENV/bin/uv sync --quiet --frozen --inexact --compile-bytecode --extra server --python $VENV/bin/python \
+        $VENV/bin/uv sync --quiet --frozen --inexact --compile-bytecode --extra server --extra cluster --python $VENV/bin/python \
         --reinstall-package sparrow-broker ||
         fail "the packages could not be installed; see the error above, and run it again"
 }

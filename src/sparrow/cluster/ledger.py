@@ -1,0 +1,262 @@
+"""The seam of the ledger: the one place of truth of a cluster.
+
+A *shard* is owned by one node at a time, under an *epoch* that grows with each take. Everything
+that the shard keeps is committed by one call (`commit`), which checks the epoch: where the new
+batches are (a *manifest*, with the bytes themselves or the key of an object), and the entries that
+changed. What is not in the ledger did not happen.
+
+Invariants that every implementation keeps (`tests/conformance/ledger.py`):
+
+* commits of a shard have the numbers 1, 2, 3, … (`seq`), without holes, and each happens once;
+* a commit happens whole or not at all, and is on stable storage when the call returns True;
+* once `take` has returned, no commit of an earlier epoch happens any more, whenever it was sent;
+  `take` waits for one that is under way, and its `seq` says whether that happened;
+* a shard is taken from another node only if that node let it go, its row has expired by the
+  ledger's own clock, or the caller says that it is dead;
+* times are the ledger's own; the clocks of nodes count nowhere.
+
+`postgres.PostgresLedger` is the real one, `ledger_model.MemoryLedger` the public fake.
+
+Concurrency: methods are coroutines of one event loop; calls of `commit` are made one after the
+other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Mapping, Sequence
+
+MAX_OBJECT_AGE_MS = 600_000
+"""A commit that names an object with an older key is refused: the object may be collected as
+garbage.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """An entry of a shard: a value under (kind, key), which are bytes here."""
+
+    kind: bytes
+    key: bytes
+    value: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Everything of a shard that waits, to be kept by one call.
+
+    Attributes:
+        seq: number of the commit; that of the last one plus 1.
+        at_ms: time of the node, for people.
+        manifest: description of the batches; None: there are none, and no row is written.
+        payload: the bytes of the batches, if they are in the row.
+        object_key: key of the object that has the bytes otherwise.
+        object_ms: time in that key.
+        puts, deletes: entries that change; each (kind, key) occurs once.
+        drops: earlier commits whose rows are removed; their objects become garbage.
+    """
+
+    seq: int
+    at_ms: int
+    manifest: bytes | None = None
+    payload: bytes | None = None
+    object_key: str | None = None
+    object_ms: int = 0
+    puts: Sequence[EntryRow] = ()
+    deletes: Sequence[tuple[bytes, bytes]] = ()
+    drops: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WalRow:
+    """A commit that carried batches. `payload_bytes`: size of the payload in the row; 0: it is an
+    object.
+    """
+
+    seq: int
+    epoch: int
+    at_ms: int
+    manifest: bytes
+    object_key: str | None
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A shard after a take: its new epoch, and the number of its last commit."""
+
+    epoch: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardContent:
+    """The rows of a shard; `wal` by seq."""
+
+    wal: list[WalRow]
+    entries: list[EntryRow]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """A node's row, with what the ledger knows of it.
+
+    Attributes:
+        expires_in_ms: until its row expires; negative: it has expired.
+        is_connected: its session holds its lock; False is a hint that the node is dead.
+    """
+
+    id: int
+    incarnation: uuid.UUID
+    addresses: Mapping[str, str]
+    expires_in_ms: int
+    is_connected: bool
+    is_draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShardInfo:
+    """A shard's row. `owner`: id of a node; None: nobody owns it."""
+
+    id: int
+    epoch: int
+    owner: int | None
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStatus:
+    """All nodes and shards. `up_ms`: since the ledger's server was started, by which locks of
+    sessions were lost.
+    """
+
+    nodes: list[NodeInfo]
+    shards: list[ShardInfo]
+    up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCheck:
+    """Properties of the ledger that a start checks. `warnings` are sentences."""
+
+    cluster_id: str
+    now_ms: int
+    warnings: list[str] = field(default_factory=list)
+
+
+class Ledger(Protocol):
+    """A connection to the ledger. See the module's text."""
+
+    @property
+    def location(self) -> str:
+        """The place of the ledger for people, without secrets."""
+        ...
+
+    async def open(self) -> LedgerCheck:
+        """Connect, make or migrate the tables, and check that commits are durable.
+
+        Raises:
+            InvalidConfig: it cannot be used; the sentence says why, and what to do.
+            NewerFormat: a later Sparrow has written it.
+            LedgerUnavailable: it does not answer.
+        """
+        ...
+
+    async def join(self, incarnation: uuid.UUID, addresses: Mapping[str, str], ttl_ms: int) -> int:
+        """Register a node, whose row expires after `ttl_ms`, and hold its lock. Return its id.
+
+        Raises:
+            LedgerUnavailable
+        """
+        ...
+
+    async def renew(self, node: int, ttl_ms: int, *, draining: bool = False) -> bool:
+        """Let the node's row expire `ttl_ms` from now. Return False if the row is gone.
+
+        Raises:
+            LedgerUnavailable: the row may have been renewed.
+        """
+        ...
+
+    async def leave(self, node: int) -> None:
+        """Remove the node's row, and free its lock.
+
+        Raises:
+            LedgerUnavailable
+        """
+        ...
+
+    async def take(self, shard: int, node: int, dead: int | None = None) -> Taken | None:
+        """Take a shard if it is free, the node's own, its owner's row has expired, or its owner is
+        `dead`. Return None if none of that holds.
+
+        Raises:
+            LedgerUnavailable: it may have been taken.
+        """
+        ...
+
+    async def release(self, shard: int, epoch: int) -> bool:
+        """Let a shard go under the next epoch. Return False if it was not owned under `epoch`.
+
+        Raises:
+            LedgerUnavailable: it may have been released.
+        """
+        ...
+
+    async def commit(self, shard: int, epoch: int, commit: Commit) -> bool:
+        """Commit. Return False if the shard is not owned under `epoch`, or `seq` is not the next.
+
+        Raises:
+            DiskFull, LedgerRefused: nothing happened.
+            OutcomeUnknown
+        """
+        ...
+
+    async def load(self, shard: int) -> ShardContent:
+        """Return the rows of a shard, without the payloads.
+
+        Raises:
+            LedgerUnavailable
+        """
+        ...
+
+    async def payload(self, shard: int, seq: int) -> bytes | None:
+        """Return the payload in the row of a commit; None if there is no such row.
+
+        Raises:
+            LedgerUnavailable
+        """
+        ...
+
+    async def garbage(self, older_than_ms: int, limit: int) -> list[str]:
+        """Return keys of objects that no row names any more since `older_than_ms`.
+
+        Raises:
+            LedgerUnavailable
+        """
+        ...
+
+    async def forget_garbage(self, keys: Sequence[str]) -> None:
+        """Forget objects that were deleted.
+
+        Raises:
+            LedgerUnavailable
+        """
+        ...
+
+    async def status(self) -> LedgerStatus:
+        """Return all nodes and shards.
+
+        Raises:
+            LedgerUnavailable
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connections. Again: no effect."""
+        ...

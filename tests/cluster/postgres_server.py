@@ -1,0 +1,130 @@
+"""A PostgreSQL server of the tests' own, from Debian's package, in a temporary directory on a free
+port.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+USER = "postgres"
+PASSWORD = "secret-of-the-tests"
+
+
+def find_binaries() -> Path | None:
+    """Return the directory of the newest PostgreSQL's programs that is new enough."""
+    found = [each for each in Path("/usr/lib/postgresql").glob("*/bin") if each.parent.name.isdigit()]
+    found = [each for each in found if int(each.parent.name) >= 15 and (each / "initdb").exists()]
+    return max(found, key=lambda each: int(each.parent.name), default=None)
+
+
+class PostgresServer:
+    """A running server; `url(database)` for its databases."""
+
+    def __init__(self, binaries: Path) -> None:
+        self._binaries = binaries
+        self._home = tempfile.mkdtemp(prefix="sparrow-pg-")
+        self._account = _account()
+        if self._account is not None:
+            shutil.chown(self._home, self._account)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self.process: subprocess.Popen[bytes] | None = None
+        password_file = Path(self._home, "password")
+        password_file.write_text(PASSWORD)
+        if self._account is not None:
+            shutil.chown(password_file, self._account)
+        self._run(
+            "initdb", "-D", f"{self._home}/data", "-U", USER, "--auth=scram-sha-256",
+            f"--pwfile={password_file}",
+            "--no-sync", "--locale=C", "--encoding=UTF8",
+        )  # fmt: skip
+        self.start()
+
+    def start(self, *options: str) -> None:
+        """Start the server, and wait until it answers."""
+        command = [
+            f"{self._binaries}/postgres", "-D", f"{self._home}/data", "-p", str(self.port), "-k", self._home,
+            "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200",
+            "-c", "shared_buffers=32MB", *options,
+        ]  # fmt: skip
+        with Path(self._home, "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=self._home, user=self._account, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + 60
+        while self._run("pg_isready", "-h", "127.0.0.1", "-p", str(self.port), check=False):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(Path(self._home, "log").read_text(errors="replace")[-2000:])
+            time.sleep(0.05)
+
+    def stop(self, number: int = signal.SIGQUIT) -> None:
+        """Stop the server; SIGQUIT: at once, as a crash."""
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(30)
+            self.process = None
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def url(self, database: str, password: str = PASSWORD) -> str:
+        return f"postgresql://{USER}:{password}@127.0.0.1:{self.port}/{database}"
+
+    def create(self, database: str) -> str:
+        """Create a database; return its URL."""
+        self.execute("postgres", f'CREATE DATABASE "{database}"')
+        return self.url(database)
+
+    def execute(self, database: str, statement: str) -> str:
+        """Run a statement; return what psql prints."""
+        done = subprocess.run(
+            [f"{self._binaries}/psql", "-X", "-q", "-A", "-t", "-c", statement, self.url(database)],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+    def _run(self, program: str, *arguments: str, check: bool = True) -> int:
+        return subprocess.run(
+            [f"{self._binaries}/{program}", *arguments],
+            cwd=self._home, user=self._account, check=check,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        ).returncode  # fmt: skip
+
+
+def _account() -> str | None:
+    """Return the account that runs the server: PostgreSQL refuses to run as root."""
+    return USER if os.getuid() == 0 else None
+
+
+def why_not() -> str | None:
+    """Return why no server can be started here; None: it can."""
+    if find_binaries() is None:
+        return "PostgreSQL 15 or later is not installed; on Debian: apt install postgresql"
+    if os.getuid() == 0:
+        try:
+            pwd.getpwnam(USER)
+        except KeyError:
+            return f"PostgreSQL does not run as root, and there is no user {USER}"
+    return None
+
+
+def start_postgres() -> PostgresServer:
+    """Start a server, or skip the test with the reason."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    binaries = find_binaries()
+    assert binaries is not None
+    return PostgresServer(binaries)
