@@ -1,4 +1,4 @@
-"""Writes the made-up history that `sparrow demo` falls back to: src/sparrow.demo.history.ndjson.gz.
+"""Writes the made-up history that `sparrow demo` falls back to: src/sparrow/demo/sample.ndjson.gz.
 The same bytes (unpacked) every time.
 """
 
@@ -9,6 +9,7 @@ import hashlib
 import json
 import random
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 TARGET = Path(__file__).parents[1] / "src" / "sparrow" / "demo" / "sample.ndjson.gz"
@@ -87,13 +88,16 @@ def _commit(dice: random.Random, number: int, parents: list[str]) -> dict[str, o
     subject = f"{dice.choice(VERBS)} {dice.choice(NOUNS)}{dice.choice(REASONS)}"
     is_merge = len(parents) > 1
     time_s = FIRST_S + number * WEEKS * WEEK_S // COMMITS + dice.randrange(-40_000, 40_000)
+    time = datetime.fromtimestamp(max(time_s, FIRST_S), UTC)
+    year, week, _ = time.isocalendar()
     return {
         "hash": hashlib.sha1(
             f"{number} {author} {subject} {parents}".encode(), usedforsecurity=False
         ).hexdigest(),
         "parents": parents,
         "author": author,
-        "time_s": max(time_s, FIRST_S),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "week": f"{year:04}-W{week:02}",
         "files": 0 if is_merge else min(1 + int(dice.expovariate(0.35)), 40),
         "subject": f"Merge: {subject.lower()}" if is_merge else subject,
     }

@@ -77,15 +77,15 @@ def test_a_pipeline_that_was_not_killed_in_the_middle_is_told(tmp_path):
     job = job_of(tmp_path)
     checkpoint(tmp_path / "table", 8, 8)
     checkpoint(tmp_path / "sums", 3, 3)
-    check = pipeline._cut_check(job, pipeline.Cut(QueryBatches(4, 3), QueryBatches(1, 1), 14))
+    check = pipeline._cut_check(job, QueryBatches(4, 3), QueryBatches(1, 1), 14)
     assert check.held
     assert check.detail == "kill -9 of 14 processes in batch 4 of 8 of the table, after 1 of 3 of the sums"
-    assert pipeline._cut_check(job, pipeline.Cut(QueryBatches(3, 3), QueryBatches(1, 1), 14)).held
+    assert pipeline._cut_check(job, QueryBatches(3, 3), QueryBatches(1, 1), 14).held
     for table in (QueryBatches(8, 8), QueryBatches(9, 8), QueryBatches(0, 0)):
-        assert not pipeline._cut_check(job, pipeline.Cut(table, QueryBatches(1, 1), 14)).held
+        assert not pipeline._cut_check(job, table, QueryBatches(1, 1), 14).held
     checkpoint(tmp_path / "left", 9, 8)
     left = job_of(tmp_path, table="left")
-    assert not pipeline._cut_check(left, pipeline.Cut(QueryBatches(4, 3), QueryBatches(1, 1), 14)).held
+    assert not pipeline._cut_check(left, QueryBatches(4, 3), QueryBatches(1, 1), 14).held
 
 
 def test_batches_are_those_of_the_checkpoint(tmp_path):
@@ -131,10 +131,10 @@ def test_a_pipeline_that_fails_says_why(tmp_path):
     file = tmp_path / "bad.yml"
     file.write_text("name: bad\nflows: {a: {from: x, to: {tpoic: y}}}\n")
     with (
-        PipelineRun(str(file), url="sparrow://127.0.0.1:1", log=f"{file}.log", is_once=True) as run,
+        PipelineRun(str(file), "sparrow://127.0.0.1:1", f"{file}.log", is_once=True) as run,
         pytest.raises(SparrowError, match=r"the pipeline failed: .*tpoic"),
     ):
-        run.wait(60)
+        run.wait()
 
 
 @pytest.mark.slow
@@ -147,13 +147,13 @@ def test_a_kill_ends_all_of_it_in_whatever_group_it_is(tmp_path, monkeypatch):
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{children}"\n')
     program.chmod(0o755)
     monkeypatch.setattr(pipeline.sys, "executable", str(program))
-    with PipelineRun(str(tmp_path / "p.yml"), url="", log=str(tmp_path / "log"), is_once=False) as run:
-        run.wait_until((tmp_path / "up").exists, 60)
+    with PipelineRun(str(tmp_path / "p.yml"), "", str(tmp_path / "log"), is_once=False) as run:
+        run.wait_until((tmp_path / "up").exists)
         session = run._process.pid
         assert run.kill() == 2
         assert pipeline._kill(session) == 0
         with pytest.raises(SparrowError, match="the pipeline ended too early: it said nothing; exit code -9"):
-            run.wait_until(lambda: False, 60)
+            run.wait_until(lambda: False)
     with suppress(ProcessLookupError):
         os.kill(session, 0)
         raise AssertionError("the process is still there")
@@ -178,9 +178,9 @@ def checkpoint(path, begun, committed):
 )  # fmt: skip
 def test_of_a_failure_the_reason_is_told(outcomes, log, reason, tmp_path, monkeypatch):
     monkeypatch.setattr(pipeline.sys, "executable", shutil.which("true"))
-    with PipelineRun(str(tmp_path / "p.yml"), url="", log=str(tmp_path / "log"), is_once=True) as run:
-        run.wait(60)
+    with PipelineRun(str(tmp_path / "p.yml"), "", str(tmp_path / "log"), is_once=True) as run:
+        run.wait()
         (tmp_path / "log").write_text(log)
         (tmp_path / "log.json").write_text(outcomes)
         with pytest.raises(SparrowError, match=f"the pipeline ended too early: {reason}$"):
-            run.wait_until(lambda: False, 60)
+            run.wait_until(lambda: False)

@@ -168,7 +168,7 @@ def test_worker_that_ends_by_itself_ends_the_work_with_its_words(tmp_path, broke
     program.chmod(0o755)
     monkeypatch.setattr(crew.sys, "executable", str(program))
     with pytest.raises(SparrowError, match=r"worker-1 ended by itself: nowhere to go$"):
-        work_off(context_of(broker, "short", tmp_path), lambda _: None)
+        work_off(context_of(broker, "short", tmp_path), lambda *_: None)
 
 
 @pytest.mark.slow
@@ -179,7 +179,7 @@ def test_work_that_does_not_go_on_is_given_up_with_what_the_queue_says(tmp_path,
         client.admin.create_topic("stuck.handled", partitions=1)
     monkeypatch.setattr(crew, "STALL_TIMEOUT_S", 0.5)
     with pytest.raises(TimedOut, match=r"no job was done for 0\.5 s: .*1 waiting for parents"):
-        work_off(context_of(broker, "stuck", tmp_path), lambda _: None)
+        work_off(context_of(broker, "stuck", tmp_path), lambda *_: None)
 
 
 def test_outputs_of_an_earlier_run_are_replaced_and_nothing_else(tmp_path):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from sparrow.client.results import QueueStatistics
 from sparrow.demo.crew import Killed, Worked
-from sparrow.demo.verification import HandledLine, checks, compare
+from sparrow.demo.verification import checks, compare
+from sparrow.demo.worker import HandledLine
 
 Graph = list[tuple[str, tuple[str, ...]]]
 

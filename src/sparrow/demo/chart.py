@@ -6,12 +6,11 @@ Colours are for a white background, and can be told apart without seeing red and
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from matplotlib.figure import Figure
 
 Counts = dict[tuple[str, date], int]

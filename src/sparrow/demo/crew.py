@@ -13,23 +13,21 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from statistics import quantiles
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-import sparrow.sync
 from sparrow.base.errors import SparrowError, TimedOut
+from sparrow.demo.surroundings import last_lines
 from sparrow.demo.worker import Task
+from sparrow.sync import Client, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sparrow.client.results import QueueStatistics
-    from sparrow.demo.surroundings import Context
-    from sparrow.sync.client import Client
+    from sparrow.demo.surroundings import Context, Progress
 
 LEASE_MS = 2000
 """Time after which the killed worker's jobs are delivered to others."""
@@ -70,22 +68,36 @@ class Worked:
 
     def percentile_ms(self, share: float) -> float:
         """Return the time within which this share of the jobs was done."""
-        many = self.latencies_ms if len(self.latencies_ms) > 1 else [*self.latencies_ms, 0.0, 0.0]
-        return round(quantiles(many, n=100, method="inclusive")[round(share * 100) - 1], 2)
+        ordered = sorted(self.latencies_ms) or [0.0]
+        return ordered[round(share * (len(ordered) - 1))]
 
 
-def work_off(context: Context, progress: Callable[[int], None]) -> Worked:
+def work_off(context: Context, progress: Progress) -> Worked:
     """Let workers handle every job of the queue, and kill one of them on the way.
 
     Raises:
         TimedOut: nothing was done for a minute.
         SparrowError: a worker ended by itself.
     """
-    with (
-        sparrow.sync.connect(context.url, client_name="demo") as client,
-        _Crew(context, client, progress) as crew,
-    ):
-        return crew.work_off()
+    with connect(context.url, client_name="demo") as client, _Crew(context, client, progress) as crew:
+        worked, first_jobs = crew.worked, context.total // (3 * context.workers)
+        for number in range(1, context.workers + 1):
+            crew.start(number, first_jobs=first_jobs, is_to_hold=number == 1)
+        began = crew.last_news = time.monotonic()
+        victim = crew.running[0]
+        crew.wait_until(lambda: crew.holds_jobs(victim))
+        crew.running.remove(victim)
+        victim.process.kill()
+        victim.process.communicate()
+        if context.workers == 1:
+            crew.start(2, first_jobs=0, is_to_hold=False)
+        for each in crew.running:
+            each.order()
+        crew.wait_until(lambda: crew.statistics().unfinished == 0)
+        worked.seconds = time.monotonic() - began
+        if worked.killed is not None:
+            worked.lost = crew.statistics().redelivered - len(worked.killed.holds)
+    return worked
 
 
 class _Process:
@@ -135,115 +147,81 @@ class _Process:
 
     def last_words(self) -> str:
         """Return why it ended."""
-        with open(self._log_path, encoding="utf-8", errors="replace") as log:
-            return " ".join(log.read()[-1000:].split()) or f"exit code {self.process.wait()}"
+        return " ".join(map(str.strip, last_lines(self._log_path))) or f"exit code {self.process.wait()}"
 
 
 class _Crew:
     """The workers of a `with` block; they have ended behind it."""
 
-    def __init__(self, context: Context, client: Client, progress: Callable[[int], None]) -> None:
+    def __init__(self, context: Context, client: Client, progress: Progress) -> None:
         self._context = context
         self._client = client
         self._progress = progress
-        self._running: list[_Process] = []
-        self._worked = Worked()
-        self._last_news = 0.0
+        self.running: list[_Process] = []
+        self.worked = Worked()
+        self.last_news = 0.0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         deadline = time.monotonic() + (_END_TIMEOUT_S if kind is None else 0.0)
-        for each in self._running:
+        for each in self.running:
             each.close()
-        for each in self._running:
-            self._worked.latencies_ms += each.end(max(0.0, deadline - time.monotonic()))
+        for each in self.running:
+            self.worked.latencies_ms += each.end(max(0.0, deadline - time.monotonic()))
 
-    def work_off(self) -> Worked:
-        """See the function of this name."""
-        context, worked = self._context, self._worked
-        names = [f"worker-{number}" for number in range(1, context.workers + 1)]
-        for name in names:
-            self._start(name, first_jobs=context.total // (3 * context.workers), is_to_hold=name == names[0])
-        began = self._last_news = time.monotonic()
-        victim = self._running[0]
-        self._until(lambda: self._holds_jobs(victim))
-        self._running.remove(victim)
-        victim.process.kill()
-        victim.close()
-        victim.process.communicate()
-        if context.workers == 1:
-            self._start("worker-2", first_jobs=0, is_to_hold=False)
-        for each in self._running:
-            each.order()
-        self._until(self._is_empty)
-        worked.seconds = time.monotonic() - began
-        if worked.killed is not None:
-            worked.lost = self._statistics().redelivered - len(worked.killed.holds)
-        return worked
-
-    def _start(self, name: str, *, first_jobs: int, is_to_hold: bool) -> None:
+    def start(self, number: int, *, first_jobs: int, is_to_hold: bool) -> None:
+        """Start a worker."""
         context = self._context
         task = Task(
             url=context.url,
             queue=context.topic,
             handled_topic=context.handled_topic,
-            name=name,
+            name=f"worker-{number}",
             batch=min(MAX_BATCH, max(1, context.total // (10 * context.workers))),
             first_jobs=first_jobs,
             is_to_hold=is_to_hold,
         )
         logs = os.path.join(context.work_dir, "workers")
         os.makedirs(logs, exist_ok=True)
-        self._running.append(_Process(task, f"{logs}/{name}.log"))
+        self.running.append(_Process(task, f"{logs}/{task.name}.log"))
 
-    def _until(self, is_reached: Callable[[], bool]) -> None:
-        """Wait for a condition.
-
-        Raises:
-            TimedOut: no job was done for a minute.
-            SparrowError: a worker ended by itself.
-        """
+    def wait_until(self, is_reached: Callable[[], bool]) -> None:
+        """Wait for a condition. Raises as `work_off` does."""
         while not is_reached():
-            for each in self._running:
+            for each in self.running:
                 if each.process.poll() is not None:
                     raise SparrowError(f"{each.name} ended by itself: {each.last_words()}")
-            if time.monotonic() - self._last_news > STALL_TIMEOUT_S:
-                raise self._stalled(self._statistics())
+            if time.monotonic() - self.last_news > STALL_TIMEOUT_S:
+                found = self.statistics()
+                raise TimedOut(
+                    f"no job was done for {STALL_TIMEOUT_S:g} s: of {self._context.total:,} jobs "
+                    f"{found.unfinished:,} are left, {found.ready:,} ready, {found.leased:,} leased, "
+                    f"{found.blocked:,} waiting for parents, {found.delayed:,} for a time"
+                )
             time.sleep(_ASK_S)
 
-    def _holds_jobs(self, victim: _Process) -> bool:
+    def holds_jobs(self, victim: _Process) -> bool:
         """Return True if the worker has said that it holds jobs, and the broker counts as many that
         it has leased: it renews its leases.
         """
         if said := victim.said():
-            self._worked.killed = Killed(victim.name, **json.loads(said))
-        killed, found = self._worked.killed, self._statistics()
+            self.worked.killed = Killed(victim.name, **json.loads(said))
+        killed, found = self.worked.killed, self.statistics()
         if killed is None:
             return False
         killed.leased = sum(each.leased for each in found.consumers if each.client_name == victim.name)
         return killed.leased == len(killed.holds)
 
-    def _is_empty(self) -> bool:
-        """Return True if the broker has no unfinished job."""
-        return self._statistics().unfinished == 0
-
-    def _statistics(self) -> QueueStatistics:
+    def statistics(self) -> QueueStatistics:
         """Return what the broker says, and take note of progress."""
         found = self._client.admin.describe_queue(self._context.topic).statistics
-        now, worked = time.monotonic(), self._worked
+        now, worked = time.monotonic(), self.worked
         if worked.killed is not None:
-            worked.waited_s = max(worked.waited_s, min(now - self._last_news, LEASE_MS / 1000))
+            worked.waited_s = max(worked.waited_s, min(now - self.last_news, LEASE_MS / 1000))
         if found.acknowledged > worked.acknowledged:
             worked.acknowledged = found.acknowledged
-            self._last_news = now
-            self._progress(worked.acknowledged)
+            self.last_news = now
+            self._progress(worked.acknowledged, self._context.total)
         return found
-
-    def _stalled(self, found: QueueStatistics) -> SparrowError:
-        return TimedOut(
-            f"no job was done for {STALL_TIMEOUT_S:g} s: of {self._context.total:,} jobs "
-            f"{found.unfinished:,} are left, {found.ready:,} ready, {found.leased:,} leased, "
-            f"{found.blocked:,} waiting for parents, {found.delayed:,} for a time"
-        )

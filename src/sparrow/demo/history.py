@@ -13,18 +13,17 @@ import gzip
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import IO, TYPE_CHECKING
+from itertools import chain
+from typing import IO
 
 import msgspec
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SAMPLE_FILE = "sample.ndjson.gz"
 """A made-up history, by `scripts/make_sample_history.py`: one JSON object per line with the fields
@@ -65,12 +64,13 @@ class CommitMessage:
 
 @dataclass(frozen=True, slots=True)
 class GitCommit:
-    """A commit as git reports it. `time_s`: author time, seconds since 1970."""
+    """A commit, as it is in the message: author time in UTC, and its week of the ISO calendar."""
 
     hash: str
     parents: tuple[str, ...]
     author: str
-    time_s: int
+    time: str
+    week: str
     files: int
     subject: str
 
@@ -78,18 +78,7 @@ class GitCommit:
         """Return the commit as a message, keyed by its author, so that one author's commits are in
         one partition.
         """
-        time = datetime.fromtimestamp(min(max(self.time_s, 0), _LAST_S), UTC)
-        year, week, _ = time.isocalendar()
-        value = {
-            "hash": self.hash,
-            "parents": self.parents,
-            "author": self.author,
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "week": f"{year:04}-W{week:02}",
-            "files": self.files,
-            "subject": self.subject,
-        }
-        return CommitMessage(self.hash, msgspec.json.encode(value), self.author.encode(), self.parents)
+        return CommitMessage(self.hash, msgspec.json.encode(self), self.author.encode(), self.parents)
 
 
 def find(repo: str | None) -> History | Sample:
@@ -129,8 +118,7 @@ class History:
         if not os.path.isdir(self._path):
             raise InvalidArgument(f"{self._path}: no such directory")
         if self._asked("rev-parse", "--is-shallow-repository") == "true":
-            remedy = "git fetch --unshallow gets them"
-            return f"{self._path} is a shallow clone: commits miss their parents ({remedy})"
+            return f"{self._path} is a shallow clone: commits miss parents; git fetch --unshallow gets them"
         head = self._run("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         if head.returncode:
             return f"{self._path} has no commit yet"
@@ -214,27 +202,27 @@ class History:
 
 
 def _commits(lines: IO[bytes]) -> Iterator[GitCommit]:
-    head: bytes | None = None
-    files = 0
-    for line in lines:
+    head, files = b"", 0
+    for line in chain(lines, [_FIELDS]):
         if not line.startswith(_FIELDS):
             files += line != b"\n"
             continue
-        if head is not None:
+        if head:
             yield _commit(head, files)
         head, files = line, 0
-    if head is not None:
-        yield _commit(head, files)
 
 
 def _commit(head: bytes, files: int) -> GitCommit:
     """Parse a commit. Git does not check that texts have the encoding that they claim."""
-    _, hash_, parents, time, author, subject = head.rstrip(b"\n").split(_FIELDS, 5)
+    _, hash_, parents, time_s, author, subject = head.rstrip(b"\n").split(_FIELDS, 5)
+    time = datetime.fromtimestamp(min(max(int(time_s or b"0"), 0), _LAST_S), UTC)
+    year, week, _ = time.isocalendar()
     return GitCommit(
         hash_.decode("ascii"),
         tuple(parents.decode("ascii").split()),
         author.decode(errors="replace").strip() or "unknown",
-        int(time or b"0"),
+        time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        f"{year:04}-W{week:02}",
         files,
         subject.decode(errors="replace"),
     )

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
@@ -29,10 +30,8 @@ from sparrow.pipelines.sparklist import uncommitted_files
 from sparrow.pipelines.status import QueryBatches, batches_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sparrow.demo.history import History, Sample
-    from sparrow.demo.surroundings import Context
+    from sparrow.demo.surroundings import Context, Progress
 
 RUN_TIMEOUT_S: Final = 600.0
 """Much more than a busy machine needs, so that a run without end is given up."""
@@ -49,9 +48,6 @@ _SAID: Final = "sparrow: "
 """Prefix of the errors of commands."""
 _END_S: Final = 10.0
 """Time in which processes must be gone after kill -9."""
-_TOLD_BYTES: Final = 4000
-"""Bytes of the log that are searched for a reason."""
-_EXTRA: Final = "pip install 'sparrow-broker[demo]'"
 _PACE_S: Final = 2
 """Interval of batches, long enough that the sums have begun before the table is done."""
 _SETTINGS: Final = {
@@ -65,27 +61,16 @@ _SETTINGS: Final = {
 
 @dataclass(frozen=True)
 class PipelineJob:
-    """A pipeline that is ready to be run."""
+    """A pipeline that is ready to be run: the copy of the file, the directory of the table, the
+    topic of the sums, and the number of batches of the table's flow.
+    """
 
     file: str
-    """The copy."""
     table_checkpoint: str
     sums_checkpoint: str
     table: str
-    """The directory of its files."""
     topic: str
-    """The topic of the sums."""
     batches: int
-    """Number of batches of the table's flow."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The state at the kill."""
-
-    table: QueryBatches
-    sums: QueryBatches
-    processes: int
 
 
 def check_installed() -> None:
@@ -96,15 +81,15 @@ def check_installed() -> None:
     """
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
-        raise InvalidArgument(f"the demonstration needs {', '.join(missing)}; install it by {_EXTRA}")
+        raise InvalidArgument(
+            f"the demonstration needs {', '.join(missing)}; install it by pip install 'sparrow-broker[demo]'"
+        )
     from sparrow.spark.session import check_java
 
     check_java()
 
 
-def run_stage(
-    context: Context, source: History | Sample, progress: Callable[[int, int], None]
-) -> StageResult:
+def run_stage(context: Context, source: History | Sample, progress: Progress) -> StageResult:
     """Run the pipeline with a kill in the middle, compare, and draw the chart.
 
     Raises:
@@ -118,14 +103,14 @@ def run_stage(
         progress(min(batches_of(job.table_checkpoint).committed, job.batches), job.batches)
 
     began = time.monotonic()
-    with PipelineRun(job.file, url=context.url, log=f"{job.file}.1.log", is_once=False) as run:
-        run.wait_until(lambda: _is_time(job), RUN_TIMEOUT_S, show)
+    with PipelineRun(job.file, context.url, f"{job.file}.1.log", is_once=False, during=show) as run:
+        run.wait_until(lambda: _is_time(job))
         processes = run.kill()
     # Now nothing changes any more.
-    cut = Cut(batches_of(job.table_checkpoint), batches_of(job.sums_checkpoint), processes)
+    cut = batches_of(job.table_checkpoint), batches_of(job.sums_checkpoint)
     killed = time.monotonic()
-    with PipelineRun(job.file, url=context.url, log=f"{job.file}.2.log", is_once=True) as run:
-        run.wait(RUN_TIMEOUT_S, show)
+    with PipelineRun(job.file, context.url, f"{job.file}.2.log", is_once=True, during=show) as run:
+        run.wait()
     ended = time.monotonic()
     sums = verification.read_sums(context.url, job.topic)
     chart_path = os.path.join(os.path.abspath(context.out_dir), surroundings.CHART)
@@ -139,7 +124,7 @@ def run_stage(
         "first run s": round(killed - began, 1),
         "second run s": round(ended - killed, 1),
     }
-    checks = [_cut_check(job, cut), *verification.pipeline_checks(source, job.table, sums)]
+    checks = [_cut_check(job, *cut, processes), *verification.pipeline_checks(source, job.table, sums)]
     return StageResult(checks, figures, {"table": job.table, "chart": chart_path})
 
 
@@ -191,15 +176,20 @@ def _is_time(job: PipelineJob) -> bool:
     return batches_of(job.sums_checkpoint).committed > 0 or table.committed >= job.batches - 2
 
 
-def _cut_check(job: PipelineJob, cut: Cut) -> Check:
-    """Return the check that the pipeline was killed in the middle, and then ran to its end."""
+def _cut_check(job: PipelineJob, table: QueryBatches, sums: QueryBatches, processes: int) -> Check:
+    """Return the check that the pipeline was killed in the middle, and then ran to its end.
+
+    Args:
+        table, sums: batches of the flows at the kill.
+        processes: number of processes that were killed.
+    """
     ended = batches_of(job.table_checkpoint)
-    is_begun = cut.table.begun > 0 and cut.processes > 0
-    held = is_begun and cut.table.committed < ended.committed and not ended.is_in_one
-    where = f"in batch {cut.table.begun}" if cut.table.is_in_one else f"behind batch {cut.table.committed}"
+    is_begun = table.begun > 0 and processes > 0
+    held = is_begun and table.committed < ended.committed and not ended.is_in_one
+    where = f"in batch {table.begun}" if table.is_in_one else f"behind batch {table.committed}"
     detail = (
-        f"kill -9 of {cut.processes} processes {where} of {ended.committed} of the table,"
-        f" after {cut.sums.committed} of {batches_of(job.sums_checkpoint).committed} of the sums"
+        f"kill -9 of {processes} processes {where} of {ended.committed} of the table,"
+        f" after {sums.committed} of {batches_of(job.sums_checkpoint).committed} of the sums"
     )
     return Check("the pipeline was killed in the middle, and went on to its end", held, detail)
 
@@ -215,10 +205,14 @@ class PipelineRun:
     Args:
         file: of the pipeline; its directory is the one that the run works in.
         log: gets what Spark and Java write.
+        during: called repeatedly while the run is waited for.
     """
 
-    def __init__(self, file: str, *, url: str, log: str, is_once: bool) -> None:
+    def __init__(
+        self, file: str, url: str, log: str, *, is_once: bool, during: Callable[[], None] = lambda: None
+    ) -> None:
         self._log = log
+        self._during = during
         self._outcomes = f"{log}.json"
         command = [sys.executable, "-m", "sparrow", "pipeline", "run", file, "--json", "--master", _MASTER]
         with open(log, "wb") as errors, open(self._outcomes, "wb") as out:
@@ -240,35 +234,28 @@ class PipelineRun:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def wait_until(
-        self, is_reached: Callable[[], bool], timeout_s: float, during: Callable[[], None] = lambda: None
-    ) -> None:
+    def wait_until(self, is_reached: Callable[[], bool]) -> None:
         """Wait until a condition holds that the run will reach.
-
-        Args:
-            during: called repeatedly meanwhile.
 
         Raises:
             SparrowError: the run has ended before, or it takes too long.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + RUN_TIMEOUT_S
         while not is_reached():
             if self._process.poll() is not None:
                 raise SparrowError(f"the pipeline ended too early: {self._reason()}")
             if time.monotonic() > deadline:
-                raise SparrowError(
-                    f"the pipeline takes longer than {timeout_s:.0f} s; its log is {self._log}"
-                )
-            during()
+                raise SparrowError(f"the pipeline needs over {RUN_TIMEOUT_S:.0f} s; its log is {self._log}")
+            self._during()
             time.sleep(POLL_S)
 
-    def wait(self, timeout_s: float, during: Callable[[], None] = lambda: None) -> None:
+    def wait(self) -> None:
         """Wait until it has ended by itself, without an error.
 
         Raises:
             SparrowError: it has failed, or takes too long.
         """
-        self.wait_until(lambda: self._process.poll() is not None, timeout_s, during)
+        self.wait_until(lambda: self._process.poll() is not None)
         if self._process.returncode:
             raise SparrowError(f"the pipeline failed: {self._reason()}")
 
@@ -288,10 +275,10 @@ class PipelineRun:
 
     def _reason(self) -> str:
         """Return why it failed: its own error, else the last line that it wrote."""
-        said = _last_lines(self._log)
+        said = surroundings.last_lines(self._log)
         own = [line.removeprefix(_SAID) for line in said if line.startswith(_SAID)]
         failures = []
-        for line in _last_lines(self._outcomes):
+        for line in surroundings.last_lines(self._outcomes):
             with suppress(ValueError, KeyError, TypeError):
                 failures.append(str(json.loads(line)["outcome"]["failure"]["text"]))
         told = failures or own or said
@@ -303,9 +290,10 @@ def _kill(session: int) -> int:
     return their number. Without /proc the others end by themselves when Java is gone.
     """
     found = 0
-    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else [str(session)]:
+    has_proc = os.path.isdir("/proc/self")
+    for name in os.listdir("/proc") if has_proc else [str(session)]:
         with suppress(OSError):
-            if name.isdecimal() and os.getsid(int(name)) == session and not _is_dead(name):
+            if name.isdecimal() and os.getsid(int(name)) == session and not (has_proc and _is_dead(name)):
                 os.kill(int(name), signal.SIGKILL)
                 found += 1
     return found
@@ -313,13 +301,5 @@ def _kill(session: int) -> int:
 
 def _is_dead(pid: str) -> bool:
     """Return True if the process has ended and waits for its parent."""
-    if not os.path.isdir("/proc/self"):
-        return False
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
-
-
-def _last_lines(path: str) -> list[str]:
-    with open(path, "rb") as file:
-        file.seek(max(0, os.path.getsize(path) - _TOLD_BYTES))
-        return [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]

@@ -90,11 +90,9 @@ class DemoReport:
         for name, path in self.outputs.items():
             yield f"  {name:<6}  {path}"
         yield ""
-        failed = sum(not each.held for each in self.checks)
-        if self.held:
-            yield f"All {len(self.checks)} checks held, in {self.seconds:.0f} s."
-        else:
-            yield f"{failed} of {len(self.checks)} checks did not hold, after {self.seconds:.0f} s."
+        count, failed = len(self.checks), sum(not each.held for each in self.checks)
+        result = "All {} checks held, in" if self.held else "{1} of {0} checks did not hold, after"
+        yield f"{result.format(count, failed)} {self.seconds:.0f} s."
 
 
 def _number(value: object) -> str:

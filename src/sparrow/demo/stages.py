@@ -15,19 +15,22 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.json import decode
 
 import sparrow.sync
 from sparrow.base.errors import InvalidArgument
 from sparrow.demo import surroundings, verification
 from sparrow.demo.crew import LEASE_MS, work_off
 from sparrow.demo.report import Check, DemoReport, StageFigures, StageResult
-from sparrow.demo.surroundings import Context
+from sparrow.demo.surroundings import Context, Progress
+from sparrow.demo.worker import HandledLine
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress as Bars
 
     from sparrow.demo.crew import Worked
     from sparrow.demo.history import CommitMessage, History, Sample
@@ -43,7 +46,7 @@ _PARENT_WAIT_MS: Final = 3_600_000
 _DELIVERY_LIMIT: Final = 50
 """High, so that a killed worker does not make a job a dead letter."""
 
-PipelineStage = Callable[[Context, Any, Callable[[int, int], None]], StageResult]
+PipelineStage = Callable[[Context, Any, Progress], StageResult]
 
 
 def run(plan: DemoPlan, source: History | Sample, pipeline: PipelineStage) -> DemoReport:
@@ -112,46 +115,54 @@ def _create(context: Context) -> None:
 class _Record:
     """The stages, and what they found."""
 
-    def __init__(self, bars: Progress | None) -> None:
+    def __init__(self, bars: Bars) -> None:
         self._bars = bars
         self.stages: list[StageFigures] = []
         self.checks: list[Check] = []
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[tuple[Bar, dict[str, object]]]:
-        """Run a stage; yields its bar, and its figures, which are reported if there are any."""
+    def stage(self, name: str) -> Iterator[tuple[Progress, dict[str, object]]]:
+        """Run a stage with a bar on stderr; where that is no terminal, a line at its begin and one
+        at its end. Yields a function that moves the bar, whose total may grow, and the figures of
+        the stage, which are reported if there are any.
+        """
         figures: dict[str, object] = {}
         began = time.monotonic()
-        bar = Bar(name, self._bars)
-        yield bar, figures
+        bars, bar = self._bars, self._bars.add_task(name, total=None)
+        if bars.disable:
+            print(f"{name} …", file=sys.stderr, flush=True)
+        yield lambda done, total: bars.update(bar, completed=done, total=max(done, total)), figures
         seconds = time.monotonic() - began
-        bar.end(seconds)
+        done, total = bars.tasks[-1].completed, bars.tasks[-1].total or 0
+        if bars.disable:
+            of = f" {done:,.0f} of {total:,.0f}" if total else ""
+            print(f"{name}:{of} in {seconds:.1f} s", file=sys.stderr, flush=True)
+        bars.update(bar, completed=total or 1, total=total or 1)
         if figures:
             self.stages.append(StageFigures(name, round(seconds, 3), figures))
 
     def publish(self, context: Context, source: History | Sample) -> None:
         """Publish the commits, newest first and shuffled."""
-        with self.stage("publish") as (bar, figures):
+        with self.stage("publish") as (advance, figures):
             began = time.perf_counter()
-            parents = asyncio.run(
-                _publish(context, source.messages(), lambda sent: bar.advance(sent, context.total))
-            )
+            parents = asyncio.run(_publish(context, source.messages(), advance))
             seconds = time.perf_counter() - began
             figures |= {
                 "messages": len(parents),
                 "parents": sum(parents),
                 "merges": sum(each > 1 for each in parents),
-                "acknowledged/s": _rate(len(parents), seconds),
+                "acknowledged/s": round(len(parents) / max(seconds, 1e-9)),
             }
 
     def work(self, context: Context) -> Worked:
         """Process the jobs by workers, of which one is killed."""
-        with self.stage("work") as (bar, figures):
-            worked = work_off(context, lambda done: bar.advance(done, context.total))
+        with self.stage("work") as (advance, figures):
+            worked = work_off(context, advance)
+            working_s = max(worked.seconds - worked.waited_s, 1e-9)
             figures |= {
                 "jobs": worked.acknowledged,
                 "workers": context.workers,
-                "handled/s": _rate(worked.acknowledged, worked.seconds - worked.waited_s),
+                "handled/s": round(worked.acknowledged / working_s),
                 "waited for leases of the dead s": round(worked.waited_s, 1),
                 "job p50 ms": worked.percentile_ms(0.5),
                 "p99 ms": worked.percentile_ms(0.99),
@@ -160,8 +171,9 @@ class _Record:
 
     def verify(self, context: Context, source: History | Sample, worked: Worked) -> None:
         """Compare what was handled with the source."""
-        with self.stage("verify") as (bar, figures):
-            handled = verification.read_lines(context.url, context.handled_topic, bar.advance)
+        with self.stage("verify") as (advance, figures):
+            written = verification.read_topic(context.url, context.handled_topic, advance)
+            handled = (decode(record.value or b"", type=HandledLine) for record in written)
             found = verification.compare(handled, source.truth())
             with sparrow.sync.connect(context.url, client_name="demo") as client:
                 queue = client.admin.describe_queue(context.topic).statistics
@@ -173,58 +185,27 @@ class _Record:
                 "longest chain": found.longest_chain,
             }
 
-    def run_pipeline(
-        self, context: Context, source: History | Sample, pipeline: PipelineStage
-    ) -> dict[str, str]:
+    def run_pipeline(self, context: Context, source: History | Sample, run: PipelineStage) -> dict[str, str]:
         """Run the pipeline, which is killed in the middle; return the paths of its output."""
-        with self.stage("pipeline") as (bar, figures):
-            result = pipeline(context, source, bar.advance)
+        with self.stage("pipeline") as (advance, figures):
+            result = run(context, source, advance)
             self.checks += result.checks
             figures.update(result.figures)
         return dict(result.outputs)
 
 
-def _bars() -> AbstractContextManager[Progress | None]:
-    """Return the bars of all stages, one below the other; None without a terminal."""
-    if not sys.stderr.isatty():
-        return nullcontext()
+def _bars() -> Bars:
+    """Return the bars of all stages, one below the other; disabled without a terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
 
     columns = (TextColumn("{task.description:<9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True))
+    is_shown = sys.stderr.isatty()
+    return Bars(*columns, console=Console(stderr=True, quiet=not is_shown), disable=not is_shown)
 
 
-class Bar:
-    """Progress of one stage on stderr; where that is no terminal, a line when the stage begins, and
-    one when it has ended.
-    """
-
-    def __init__(self, name: str, progress: Progress | None) -> None:
-        self._progress = progress
-        self._task = None if progress is None else progress.add_task(name, total=None)
-        self._name = name
-        self._done = self._total = 0
-        if progress is None:
-            print(f"{name} …", file=sys.stderr, flush=True)
-
-    def advance(self, done: int, total: int) -> None:
-        """Show that so many of so many are done; the total may grow."""
-        self._done, self._total = done, max(done, total)
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=self._done, total=self._total)
-
-    def end(self, seconds: float) -> None:
-        """Show that the stage is over."""
-        if self._progress is None:
-            of = f" {self._done:,} of {self._total:,}" if self._total else ""
-            print(f"{self._name}:{of} in {seconds:.1f} s", file=sys.stderr, flush=True)
-        self.advance(self._total or 1, self._total or 1)
-
-
-async def _publish(
-    context: Context, messages: Iterable[CommitMessage], progress: Callable[[int], None]
-) -> list[int]:
+async def _publish(context: Context, messages: Iterable[CommitMessage], advance: Progress) -> list[int]:
     """Publish all, each acknowledged on stable storage; return how many parents each has.
 
     Raises:
@@ -241,7 +222,7 @@ async def _publish(
                     context.topic, each.value, key=each.key, message_id=each.id, parents=each.parents or None
                 )
             parents += [len(each.parents) for each in block]
-            progress(len(parents))
+            advance(len(parents), context.total)
         await producer.flush()
     return parents
 
@@ -253,7 +234,3 @@ def shuffled(messages: Iterable[CommitMessage]) -> Iterator[list[CommitMessage]]
     while block := list(islice(rest, BLOCK)):
         dice.shuffle(block)
         yield block
-
-
-def _rate(count: int, seconds: float) -> int:
-    return round(count / max(seconds, 1e-9))

@@ -8,17 +8,14 @@ import itertools
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import sparrow.sync
 import sparrow.testing
 from sparrow.base.errors import Conflict, InvalidArgument, SparrowError
 from sparrow.pipelines.sparklist import LIST
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TABLE, CHART, REPORT = "table", "chart.png", "report.json"
 """Names in the output directory that are replaced by each run. Nothing else there is touched."""
@@ -26,6 +23,9 @@ _SAY_WHERE = "say by --out where the table and the chart shall go"
 
 CONNECT_TIMEOUT_S = 2.0
 """Short, because a person waits at the terminal."""
+
+Progress = Callable[[int, int], None]
+"""Shows that so many of so many are done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +113,13 @@ def clear(table: str) -> None:
     shutil.rmtree(table)
 
 
+def last_lines(path: str) -> list[str]:
+    """Return the lines at the end of a log that are not empty, of 4000 bytes at most."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - 4000))
+        return [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+
+
 @contextmanager
 def work_directory(*, keep: bool) -> Iterator[str]:
     """Yield a directory for the duration of the demonstration, and longer if it is to be kept, or
@@ -161,8 +168,5 @@ def free_name(url: str, wanted: str) -> str:
     with sparrow.sync.connect(url, client_name="demo") as client:
         topics = {each.name for each in client.admin.list_topics(f"{wanted}*")}
         taken = topics | {each.name for each in client.admin.list_queues(f"{wanted}*")}
-    for number in itertools.count(1):
-        name = wanted if number == 1 else f"{wanted}-{number}"
-        if not any(each == name or each.startswith(f"{name}.") for each in taken):
-            return name
-    raise AssertionError
+    names = (wanted if number == 1 else f"{wanted}-{number}" for number in itertools.count(1))
+    return next(name for name in names if not any(f"{each}.".startswith(f"{name}.") for each in taken))

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 import sparrow.sync
 from sparrow.demo.crew import Killed
@@ -23,26 +22,17 @@ from sparrow.demo.report import Check, faulty
 from sparrow.pipelines.sparklist import committed_files, read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from sparrow.client.results import QueueStatistics
     from sparrow.demo.crew import Worked
     from sparrow.demo.history import History, Sample
-    from sparrow.records.record import Record
+    from sparrow.demo.surroundings import Progress
+    from sparrow.demo.worker import HandledLine
 
 _PULLED: Final = 10_000
 _PULL_WAIT_S: Final = 5.0
 """Long, as a busy machine must not look like the end of a topic."""
 _EMPTY_PULLS: Final = 3
 """Pulls without a message that mean the end of a topic."""
-
-
-class HandledLine(msgspec.Struct, frozen=True):
-    """The line that a worker wrote of a job. `attempt` counts from 1."""
-
-    hash: str
-    worker: str
-    attempt: int
 
 
 @dataclass(slots=True)
@@ -89,19 +79,9 @@ def compare(handled: Iterable[HandledLine], truth: Iterable[tuple[str, Sequence[
     return found
 
 
-def read_lines(url: str, topic: str, progress: Callable[[int, int], None]) -> Iterator[HandledLine]:
-    """Yield all lines of a topic of one partition, in their order."""
-    for record in read_topic(url, topic, progress):
-        yield msgspec.json.decode(record.value or b"", type=HandledLine)
-
-
 def read_topic(
-    url: str,
-    topic: str,
-    progress: Callable[[int, int], None] = lambda _done, _total: None,
-    *,
-    markers: int = 0,
-) -> Iterator[Record]:
+    url: str, topic: str, progress: Progress = lambda *_: None, *, markers: int = 0
+) -> Iterator[sparrow.Message]:
     """Yield the committed records of a topic of one partition, to its end or until nothing comes.
 
     Args:
@@ -116,21 +96,15 @@ def read_topic(
                 empty = 0 if records else empty + 1
                 yield from records
                 position = records[-1].offset + 1 if records else position
-                if progress is not None:
-                    progress(position, end)
+                progress(position, end)
 
 
 def checks(found: Findings, worked: Worked, queue: QueueStatistics) -> list[Check]:
     """Return the checks of what was handled."""
     is_empty = queue.unfinished == queue.dead == queue.dead_lettered == 0
-    unfinished = (
-        f"{queue.unfinished:,} unfinished, {queue.dead:,} dead, {queue.dead_lettered:,} dead letters in all"
-    )
-    return [
-        *_handled_checks(found),
-        *_kill_checks(found, worked),
-        Check("the queue is empty, and has no dead letters", is_empty, "" if is_empty else unfinished),
-    ]
+    left = f"{queue.unfinished:,} unfinished, {queue.dead:,} dead, {queue.dead_lettered:,} dead letters ever"
+    empty = Check("the queue is empty, and has no dead letters", is_empty, "" if is_empty else left)
+    return [*_handled_checks(found), *_kill_checks(found, worked), empty]
 
 
 def _handled_checks(found: Findings) -> Iterator[Check]:
@@ -210,28 +184,30 @@ def read_sums(url: str, topic: str) -> Sums:
     return found
 
 
-def _table_checks(expected: Mapping[str, Row], table: str) -> Iterator[Check]:
-    times: Counter[str] = Counter()
+def _faults(expected: Mapping[Any, object], found: Iterable[tuple[Hashable, object]]) -> tuple[str, str]:
+    """Return keys that are not there exactly once, and those with another value; "" for none."""
+    times: Counter[Hashable] = Counter()
     wrong = []
-    for row in read_table(table, COLUMNS):
-        times[row[0]] += 1
-        if row != expected.get(row[0], row):
-            wrong.append(row[0])
-    faults = faulty(
+    for key, value in found:
+        times[key] += 1
+        if value != expected.get(key, value):
+            wrong.append(key)
+    wrong_times = faulty(
         missing=[each for each in expected if each not in times],
         twice=[each for each, number in times.items() if number > 1],
         unknown=[each for each in times if each not in expected],
     )
+    return wrong_times, faulty(wrong=wrong)
+
+
+def _table_checks(expected: Mapping[str, Row], table: str) -> Iterator[Check]:
+    faults, wrong = _faults(expected, ((row[0], row) for row in read_table(table, COLUMNS)))
     rows = f"{len(expected):,} rows in {len(committed_files(table))} files"
     yield Check("the table has each of the commits exactly once", not faults, faults or rows)
-    yield Check("each row says what its message says", not wrong, faulty(wrong=wrong))
+    yield Check("each row says what its message says", not wrong, wrong)
 
 
 def _sums_check(expected: Sums, found: Sums) -> Check:
-    faults = faulty(
-        missing=expected.keys() - found.keys(),
-        unknown=found.keys() - expected.keys(),
-        wrong=[key for key in expected if key in found and found[key] != expected[key]],
-    )
+    faults = "; ".join(filter(None, _faults(expected, found.items())))
     name = "the topic of the sums has the figures that plain Python counts"
     return Check(name, not faults, faults or f"{len(found):,} keys")

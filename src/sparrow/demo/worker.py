@@ -20,17 +20,12 @@ import os
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
 import sparrow
 from sparrow.base.errors import SparrowError
-
-if TYPE_CHECKING:
-    from sparrow.client import Client
-    from sparrow.client.job import Job
-    from sparrow.client.producer import Producer
 
 _WAIT_S = 1.0
 _RENEW_S = 0.3
@@ -51,29 +46,44 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """True: keep the next jobs, to be killed with them."""
 
 
+class HandledLine(msgspec.Struct, frozen=True):
+    """The line that a worker writes of a job. `attempt` counts from 1."""
+
+    hash: str
+    worker: str
+    attempt: int
+
+
 class DemoWorker:
     """Handles the jobs of one task."""
 
-    def __init__(self, task: Task, client: Client, producer: Producer) -> None:
+    def __init__(self, task: Task, client: sparrow.Client, producer: sparrow.Producer) -> None:
         self._task = task
         self._client = client
         self._producer = producer
         self._left = task.first_jobs
         self.latencies_ms: list[float] = []
         self._stopping: asyncio.Task[None] | None = None
+        self._may_go_on = asyncio.Event()
         client.worker(task.queue, concurrency=task.batch, prefetch=task.batch, create=False)(self.handle)
 
-    async def run(self, orders: asyncio.StreamReader) -> None:
+    async def obey(self, orders: asyncio.StreamReader) -> None:
+        """Read orders to their end."""
+        if await orders.readline():
+            self._may_go_on.set()
+            await orders.read()
+
+    async def run(self) -> None:
         """Work as ordered, until cancelled."""
         if self._task.first_jobs:
             await self._client.run_workers(handle_signals=False)
         if self._task.is_to_hold:
             await self._hold()
-        await orders.readline()
+        await self._may_go_on.wait()
         self._left = sys.maxsize
         await self._client.run_workers(handle_signals=False)
 
-    async def handle(self, job: Job) -> None:
+    async def handle(self, job: sparrow.Job) -> None:
         """Handle one job; after the first ones, stop."""
         began = time.monotonic()
         await self._write(job)
@@ -82,8 +92,8 @@ class DemoWorker:
         if self._left == 0:
             self._stopping = asyncio.create_task(self._client.stop_workers())
 
-    async def _write(self, job: Job) -> None:
-        line = {"hash": job.message_id, "worker": self._task.name, "attempt": job.delivery_count}
+    async def _write(self, job: sparrow.Job) -> None:
+        line = HandledLine(job.message_id, self._task.name, job.delivery_count)
         await (await self._producer.send(self._task.handled_topic, msgspec.json.encode(line)))
 
     async def _hold(self) -> NoReturn:
@@ -111,31 +121,20 @@ async def work() -> None:
         SparrowError: the work failed.
     """
     orders = asyncio.StreamReader()
-    main = asyncio.current_task()
-    assert main is not None
-    await asyncio.get_running_loop().connect_read_pipe(lambda: _Orders(orders, main), sys.stdin)
+    protocol = asyncio.StreamReaderProtocol(orders)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     task = msgspec.json.decode(await orders.readline(), type=Task)
     async with (
         sparrow.connect(task.url, client_name=task.name) as client,
         client.producer(acks="all", linger_ms=0) as producer,
     ):
         worker = DemoWorker(task, client, producer)
+        running = asyncio.create_task(worker.run())
+        await asyncio.wait([running, asyncio.create_task(worker.obey(orders))], return_when="FIRST_COMPLETED")
+        running.cancel()
         with suppress(asyncio.CancelledError):
-            await worker.run(orders)
+            await running
         print(json.dumps(worker.latencies_ms), flush=True)
-
-
-class _Orders(asyncio.StreamReaderProtocol):
-    """Reads stdin; its end cancels a task."""
-
-    def __init__(self, reader: asyncio.StreamReader, worker: asyncio.Task[Any]) -> None:
-        super().__init__(reader)
-        self._worker = worker
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Cancel the task."""
-        super().connection_lost(error)
-        self._worker.cancel()
 
 
 def main() -> int:
