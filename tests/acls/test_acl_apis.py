@@ -246,7 +246,7 @@ def test_a_filter_with_an_unknown_element_is_refused(raw: RawClient) -> None:
     assert len(good.matching_acls) == 1
 
 
-def test_who_may_not_gets_a_refusal_for_each_element(raw: RawClient, broker: RunningBroker) -> None:
+def test_missing_right_is_refused_for_each_element(raw: RawClient, broker: RunningBroker) -> None:
     raw.call(creation(3, {"resource_type": 4, "resource_name": "kafka-cluster"}))
     with logged_in(broker.kafka, "nobody") as nobody:
         assert [each.error_code for each in nobody.call(creation(3, {}, {"host": ""})).results] == [

@@ -105,7 +105,9 @@ def test_nothing_is_removed_unless_somebody_says_yes(run: Run) -> None:
         (["add", "*", "read", "--topic", "a", "--deny", "--host", "example.org"], "takes one address"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_what_would(run: Run, arguments: list[str], message: str) -> None:
+def test_wrong_arguments_are_refused_with_the_valid_ones(
+    run: Run, arguments: list[str], message: str
+) -> None:
     assert message in " ".join(run(*arguments, code=2).split())
 
 
@@ -114,7 +116,7 @@ def test_a_rule_that_the_broker_refuses_is_reported_and_none_is_made(run: Run) -
     assert listed(run("list")) == []
 
 
-def test_who_may_not_alter_the_broker_may_not_change_rules(run: Run) -> None:
+def test_changing_rules_needs_alter_on_the_cluster(run: Run) -> None:
     run("add", "root", "alter,describe", "--cluster")
     as_alice = ("--token", TOKENS["alice"])
     assert "not allowed to Alter Cluster" in run(

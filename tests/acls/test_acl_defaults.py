@@ -52,7 +52,7 @@ def test_no_default_grants_any_administrative_right_once_somebody_can_log_in(
 
 @pytest.mark.parametrize(("default", "expected"), [(None, False), (True, True), (False, False)])
 @pytest.mark.parametrize("kind", [ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID])
-def test_what_no_rule_names_follows_the_default_that_is_deny_once_somebody_can_log_in(
+def test_resources_without_a_rule_follow_the_default_which_is_deny_once_logins_exist(
     kind: ResourceType, default: bool | None, expected: bool
 ) -> None:
     authorizer = StoredAuthorizer(allow_unnamed=default)
@@ -113,7 +113,7 @@ async def test_deleting_the_last_user_does_not_open_a_running_broker(tmp_path: P
 
 @pytest.mark.parametrize("options", [{"users": {"alice": "long enough"}}, {"tokens": {"alice": "a-token"}}])
 @pytest.mark.parametrize("default", ["auto", "allow"])
-def test_a_start_with_logins_and_nobody_who_administers_says_what_to_do(
+def test_start_with_logins_but_no_administrator_says_what_to_do(
     caplog: pytest.LogCaptureFixture, options: dict[str, object], default: str
 ) -> None:
     caplog.set_level(logging.WARNING, "sparrow.server")

@@ -537,7 +537,7 @@ def test_the_table_has_every_key_that_is_served() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_who_may_do_nothing_gets_kafkas_refusal_in_every_version(site: Site, row: Row) -> None:
+def test_user_without_rights_gets_kafkas_error_in_every_version(site: Site, row: Row) -> None:
     responses = list(site.asks(row.user, row))
     assert responses
     for version, response in responses:
@@ -553,7 +553,7 @@ def test_a_super_user_is_not_refused(site: Site, row: Row) -> None:
         assert not codes(response) & DENIALS, (version, response)
 
 
-def test_a_group_whose_members_read_what_one_may_not_see_is_not_described(site: Site) -> None:
+def test_group_with_members_on_invisible_topics_is_not_described(site: Site) -> None:
     joining = Row(68, None, {**HEARTBEAT, "group_id": "watchers"})
     assert all(not codes(response) for _, response in site.asks("root", joining))
     described = Row(69, TOPIC_DENIED, {"group_ids": ["watchers"]}, user="alice")
@@ -562,7 +562,7 @@ def test_a_group_whose_members_read_what_one_may_not_see_is_not_described(site: 
         assert SECRET not in str(response)
 
 
-def test_share_group_whose_members_have_what_one_may_not_see_is_not_described(site: Site) -> None:
+def test_share_group_with_members_on_invisible_topics_is_not_described(site: Site) -> None:
     joining = Row(76, None, {**SHARE_HEARTBEAT, "group_id": "share-watchers"})
     assert all(not codes(response) for _, response in site.asks("root", joining))
     described = Row(77, TOPIC_DENIED, {"group_ids": ["share-watchers"]}, user="alice")
@@ -571,14 +571,14 @@ def test_share_group_whose_members_have_what_one_may_not_see_is_not_described(si
         assert SECRET not in str(response)
 
 
-def test_who_has_only_the_id_of_a_topic_does_not_learn_its_name(site: Site) -> None:
+def test_topic_id_alone_does_not_reveal_the_name(site: Site) -> None:
     for fields in (PRODUCED, PRODUCED_IN_TRANSACTION):
         for _, response in site.asks("alice", Row(0, TOPIC_DENIED, fields, first=13)):
             assert codes(response) == {TOPIC_DENIED}
             assert SECRET not in str(response)
 
 
-def test_a_fetch_session_is_that_of_who_began_it(site: Site) -> None:
+def test_fetch_session_belongs_to_its_principal(site: Site) -> None:
     def fetch(session_id: int, epoch: int, topics: list[dict[str, Any]]) -> Row:
         fields = {"max_wait": SECOND, "min_bytes": 0, "session_id": session_id, "session_epoch": epoch}
         return Row(1, None, {**fields, "topics": topics}, first=12, last=12)

@@ -181,7 +181,7 @@ async def test_topics_of_members_that_may_not_be_described_are_not_shown(listene
     assert {topic for topic, _ in member["partitions"]} == {"open"}
 
 
-async def test_configuration_is_shown_to_who_may_describe_it(listener: Listener) -> None:
+async def test_showing_configuration_needs_the_right_to_describe_it(listener: Listener) -> None:
     root = await listener.client(credentials={"name": "root"})
     alice = await listener.client(credentials={"name": "alice"})
     rule = {**RULE, "principal": "User:alice"}

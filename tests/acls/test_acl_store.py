@@ -72,7 +72,7 @@ async def test_a_rule_made_twice_exists_once() -> None:
     assert len(await meta.scan(KIND)) == 1
 
 
-async def test_of_several_rules_the_bad_ones_fail_alone() -> None:
+async def test_bad_rules_of_a_request_fail_alone() -> None:
     acls, authorizer = await loaded(MemoryMetaStore())
     outcomes = await acls.create([rule(name=""), rule(), rule(name="\0" * 1500)], principal=SYSTEM)
     assert [type(outcome) for outcome in outcomes] == [InvalidArgument, type(None), InvalidArgument]
@@ -128,7 +128,7 @@ async def test_a_rule_that_cannot_be_read_stops_the_start() -> None:
             await loaded(meta)
 
 
-async def test_only_who_may_alter_the_cluster_changes_rules(tmp_path: Path) -> None:
+async def test_changing_rules_needs_alter_on_the_cluster(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d", config=STRICT) as broker:
         for denied in (
             broker.acls.create([rule()], principal=ALICE),
@@ -260,7 +260,7 @@ async def test_a_denial_that_comes_while_a_topic_is_added_counts(tmp_path: Path)
         await subscription.close()
 
 
-async def test_a_pattern_does_not_match_what_may_not_be_read_any_more_and_matches_again(
+async def test_pattern_drops_topics_that_become_unreadable_and_regains_them(
     tmp_path: Path,
 ) -> None:
     config = BrokerConfig(super_users=frozenset({"User:ANONYMOUS"}))

@@ -173,7 +173,7 @@ async def test_names_that_a_client_makes_up_give_it_no_more_events(sent: SentEve
     sent.audit.close()
 
 
-async def test_what_was_done_is_never_left_out(sent: SentEvents) -> None:
+async def test_completed_acts_are_never_left_out(sent: SentEvents) -> None:
     for index in range(2 * TOTAL):
         with sent.audit.act(ALICE, "topic.create", TOPIC, f"topic-{index}"):
             pass

@@ -164,7 +164,7 @@ async def test_without_the_option_the_topic_can_be_deleted(tmp_path: Path) -> No
         await broker.topics.delete(AUDIT)
 
 
-async def test_what_cannot_be_written_is_counted_and_does_not_wait(
+async def test_unwritable_events_are_counted_without_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Broker(tmp_path / "data", config=CONFIG) as broker:

@@ -62,7 +62,7 @@ def test_messages_of_nats_are_read_however_the_bytes_are_cut(values: list[bytes]
     assert link.answered() == (b"PONG\r\n" if values else b"")
 
 
-def test_what_is_no_message_is_told() -> None:
+def test_malformed_messages_are_reported() -> None:
     link = Received([b"HMSG _INBOX.a 1 12 12\r\nNATS/1.0 409\r\n"])
     with pytest.raises(ConnectionError, match="NATS sent b'HMSG"):
         next(messages(link))

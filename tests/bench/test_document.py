@@ -53,7 +53,7 @@ def test_figures_without_a_common_beginning_have_no_title_above_them():
     )
 
 
-def test_what_failed_or_was_left_out_says_why(report):
+def test_failed_and_skipped_rows_say_why(report):
     assert "failed: a client \\| left" in document.filled(marked("kafka"), report)
     assert "full run only: it takes long" in document.filled(marked("spark"), report)
     assert "Not measured." in document.filled(marked("http"), report)
@@ -109,7 +109,7 @@ def texts(path):
 
 
 @pytest.mark.slow
-def test_chart_has_a_panel_for_what_was_measured_with_its_figures_as_text(measurements, tmp_path):
+def test_chart_has_a_panel_with_figures_for_each_measured_row(measurements, tmp_path):
     draw(measurements, tmp_path / "chart.svg")
     found = texts(tmp_path / "chart.svg")
     assert [text for text in found if text.endswith(("(msg/s)", "(ms)", "(s)"))] == [

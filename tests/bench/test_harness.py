@@ -96,7 +96,7 @@ def bench_command(monkeypatch, *words):
     return command.main()
 
 
-def test_failure_gives_exit_code_1_and_the_file_has_what_was_measured(few, monkeypatch, tmp_path, capsys):
+def test_failure_gives_exit_code_1_and_keeps_measured_rows_in_the_file(few, monkeypatch, tmp_path, capsys):
     path = tmp_path / "results.json"
     assert bench_command(monkeypatch, "--runs", "2", "--json", str(path)) == 1
     rows = json.loads(path.read_text())["measurements"]
@@ -109,7 +109,7 @@ def test_failure_gives_exit_code_1_and_the_file_has_what_was_measured(few, monke
     assert "FAILED" in printed
 
 
-def test_interrupted_run_keeps_what_was_measured(few, monkeypatch, tmp_path, capsys):
+def test_interrupted_run_keeps_measured_rows(few, monkeypatch, tmp_path, capsys):
     def interrupted(runs, scale):
         raise KeyboardInterrupt
 

@@ -88,7 +88,7 @@ def test_both_clients_of_nats_read_all_that_both_have_published(peer: Peer) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("peer", ["nats"], indirect=True)
-def test_workers_of_nats_leave_nothing_in_the_queue_but_what_was_not_asked_for(peer: Peer) -> None:
+def test_workers_of_nats_leave_only_unrequested_messages_in_the_queue(peer: Peer) -> None:
     theirs, port = module_of("nats"), peer.address
     theirs.make_queue(port, "singly", "explicit", 20, is_pushed=True)
     theirs.make_queue(port, "batches", "all", 100)
@@ -102,7 +102,7 @@ def test_workers_of_nats_leave_nothing_in_the_queue_but_what_was_not_asked_for(p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("peer", ["redis"], indirect=True)
-def test_both_clients_of_redis_read_all_that_was_published_and_syncing_is_what_was_asked_for(
+def test_both_clients_of_redis_read_all_messages_with_the_requested_syncing(
     peer: Peer,
 ) -> None:
     theirs, port = module_of("redis"), peer.address
@@ -137,14 +137,14 @@ def test_a_killed_server_starts_again_on_its_data(peer: Peer) -> None:
     assert theirs.end(port, "topic") == COUNT + 1
 
 
-def test_a_server_that_ends_at_once_is_told_with_what_it_printed(tmp_path: Path) -> None:
+def test_server_that_exits_at_once_is_reported_with_its_output(tmp_path: Path) -> None:
     daemon = Daemon(["sh", "-c", "echo no such option; exit 3"], tmp_path / "log", free_port())
     daemon.spawn()
     with pytest.raises(RuntimeError, match=r"ended with 3:\nno such option"):
         daemon.until_accepting()
 
 
-def test_what_is_not_installed_says_how_to_get_it() -> None:
+def test_missing_peer_says_how_to_install_it() -> None:
     with pytest.raises(NotInstalled, match="apt-get install nothing"):
         found(["no-such-program-of-sparrow"], "apt-get install nothing")
 

@@ -68,7 +68,7 @@ def test_slower_contender_gets_its_share_of_the_messages(events):
     assert found.messages == 10
 
 
-def test_what_is_not_installed_says_so_and_is_asked_once(events):
+def test_missing_peer_is_reported_and_looked_up_once(events):
     missing, present = contender(events, "Missing"), contender(events, "Redis")
     found = race.race([missing, present], 2, 1)
     row = found[missing].row("rate", "msg/s", missing, lambda each: each.rate)
@@ -168,6 +168,6 @@ def test_without_a_peer_of_its_strength_there_is_no_ratio(events):
     ("seconds", "said"),
     [([1.0, 1.2, 9.0], ""), ([1.0, 2.0, 4.0], "does not keep up with the rate: 1,000 msg/s"), ([], "")],
 )
-def test_who_falls_behind_the_rate_in_most_rounds_is_said_to(seconds, said):
+def test_peer_that_falls_behind_in_most_rounds_is_marked(seconds, said):
     rounds = [Round(2_000, [Span(5.0, 5.1), Span(5.0, 5.0 + each)]) for each in seconds]
     assert Results(rounds).behind(2_000) == said

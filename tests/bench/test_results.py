@@ -37,7 +37,7 @@ def test_verdict_is_that_of_the_median(runs, target):
         assert row.verdict == ("met" if is_met else "MISSED")
 
 
-def test_what_was_not_measured_has_no_verdict():
+def test_unmeasured_rows_have_no_verdict():
     row = Measurement("a", "ms", Target(1))
     assert (row.median, row.verdict) == (None, "")
 
@@ -86,7 +86,7 @@ def test_merging_replaces_the_workloads_measured_now_and_leaves_the_others(repor
     assert (found.date, found.elapsed_s) == ("later", {"topic-publish": 1.0})
 
 
-def test_merging_leaves_what_was_there_where_nothing_could_be_measured(report):
+def test_merging_keeps_old_rows_without_a_new_measurement(report):
     failed = Measurement("topic-publish", "", note="failed: no", failed=True, group="topic-publish")
     unknown = Measurement("webhooks", "", note="failed: no", failed=True, group="webhooks")
     found = merged(report, replace(report, measurements=[failed, unknown]), ["topic-publish"])
@@ -100,7 +100,7 @@ def test_merging_leaves_what_was_there_where_nothing_could_be_measured(report):
         ({"machine": {"cpu": "another"}}, "another machine"),
     ],
 )
-def test_merging_refuses_what_cannot_stand_in_one_table(report, change, said):
+def test_merging_refuses_incomparable_results(report, change, said):
     now = replace(report, **change)
     with pytest.raises(CannotMerge, match=said):
         merged(report, now, [])

@@ -88,7 +88,7 @@ def rounds(*subjects: Subject, count: int = 10, runs: int = 2) -> dict[str, Meas
 
 
 @pytest.mark.slow
-def test_what_is_missing_or_has_lost_something_says_so_and_the_others_are_measured(
+def test_missing_or_faulty_peers_are_reported_and_the_others_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(startup, "PATIENCE_S", 0.05)

@@ -164,7 +164,7 @@ async def test_a_second_start_writes_nothing_and_says_nothing(caplog):
     assert said(caplog) == []
 
 
-async def test_what_the_file_names_is_brought_to_what_it_says_and_the_rest_is_left(caplog):
+async def test_declared_objects_are_updated_and_others_left_alone(caplog):
     caplog.set_level(logging.INFO, "sparrow.server")
     world = World()
     await world.start(config_of(FULL))
@@ -191,7 +191,7 @@ async def test_what_the_file_names_is_brought_to_what_it_says_and_the_rest_is_le
     assert said(caplog) == ["topic configured", *["queue configured"] * 2, "webhook configured"]
 
 
-async def test_what_cannot_be_changed_stays_with_a_warning(caplog):
+async def test_unchangeable_settings_stay_with_a_warning(caplog):
     world = World()
     await world.start(config_of(FULL))
     less = {
@@ -217,7 +217,7 @@ async def test_a_queue_gets_topics_and_subscribers_that_are_new_in_the_file():
     assert (found["topics"]["c"][0], found["topics"]["a"][0]) == (3, 1)
 
 
-async def test_what_others_made_of_a_name_is_no_reason_not_to_start(caplog):
+async def test_names_taken_by_others_do_not_stop_the_start(caplog):
     world = World()
 
     async with world.broker() as (broker, _):
@@ -241,12 +241,12 @@ async def test_what_others_made_of_a_name_is_no_reason_not_to_start(caplog):
         ),
     ],
 )
-async def test_what_is_impossible_stops_the_start(given, message):
+async def test_impossible_declarations_stop_the_start(given, message):
     with pytest.raises(InvalidConfig, match=message):
         await World().start(config_of(given))
 
 
-async def test_networks_that_the_configuration_allows_count_for_what_it_declares():
+async def test_allowed_networks_of_the_configuration_apply_to_its_declarations():
     declared = {"queues": {"q": {"webhooks": {"w": "http://10.0.0.1"}}}, "webhooks_allow": "10.0.0.0/8"}
     assert len((await World().start(config_of(declared)))["webhooks"]) == 1
 

@@ -110,7 +110,7 @@ MANY_WEBHOOKS = "{" + ", ".join(f"h{number}: 'http://a/'" for number in range(10
         ("max_partitions: 5\ntopics: {a: {partitions: 6}}", 1, "the topics declared have 6 partitions"),
     ],
 )
-def test_what_concerns_several_values_or_the_machine_is_found_with_its_place(
+def test_errors_across_values_or_of_the_machine_have_their_place(
     write: Write, command: Command, text: str, location: int, message: str
 ):
     write(text)
@@ -121,7 +121,7 @@ def test_what_concerns_several_values_or_the_machine_is_found_with_its_place(
     assert ended.out == ""
 
 
-def test_what_is_allowed_elsewhere_in_the_file_is_good(write: Write, command: Command, directory):
+def test_allowed_networks_and_flags_elsewhere_in_the_file_count(write: Write, command: Command, directory):
     certificate = make_certificates(directory).server
     write(SECRET, "hook.secret")
     write(

@@ -113,7 +113,7 @@ def test_a_line_is_that_of_the_part_also_through_anchors_and_merges(write):
 
 
 @pytest.mark.parametrize("others", ["", "data_dir: x\n"])
-def test_what_is_merged_may_be_given_otherwise(write, others):
+def test_merged_keys_may_be_overridden(write, others):
     write(
         f"{others}queues:\n  a: {{policy: &a {{lease: 30s, delivery_limit: 2}}}}\n  b: {{policy: "
         "&b {<<: *a, lease: 20s}}\n"
@@ -125,7 +125,7 @@ def test_what_is_merged_may_be_given_otherwise(write, others):
     assert {each["delivery_limit"] for each in policies} == {2}
 
 
-def test_what_one_option_merged_is_no_repetition_in_another(write):
+def test_keys_merged_in_one_option_are_no_repetition_in_another(write):
     write(
         "topics: {a: {config: &a {retention.ms: 1d}}, b: {config: &b {<<: *a, retention.ms: "
         "2d}}}\ndefault_topic_config: *b\n"

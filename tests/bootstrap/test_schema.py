@@ -155,9 +155,7 @@ def test_every_option_and_the_rich_file_are_in_the_schema(path):
 @pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 4))
-def test_the_schema_allows_what_the_broker_takes_and_changed_files_are_refused_with_a_line(
-    path, seed, changes
-):
+def test_schema_accepts_valid_files_and_mutated_files_are_refused_with_a_line(path, seed, changes):
     dice = random.Random(seed)
     document = copy.deepcopy(RICH)
     for name in dice.sample(sorted(document), dice.randrange(len(document))):

@@ -126,7 +126,7 @@ def test_flags_and_variables_are_added_to_it(write):
         ("Queues: {a: , a: }", [(1, "'a' occurs twice")]),
     ],
 )
-def test_what_is_wrong_or_mixed_is_refused_with_its_line(write, text, faults):
+def test_wrong_or_mixed_entries_are_refused_with_their_line(write, text, faults):
     path = write(text)
     with pytest.raises(InvalidConfig) as caught:
         load({"config": path.name}, {})

@@ -50,7 +50,7 @@ def test_set_and_delete_touch_one_name(current: dict[str, str], name: str, value
 
 
 @given(maps, st.sampled_from(LISTS), values)
-def test_lists_grow_by_what_is_missing_and_shrink_by_what_is_there(
+def test_lists_gain_missing_items_and_lose_present_ones(
     current: dict[str, str], name: str, value: str
 ) -> None:
     before = items(current.get(name, DEFAULTS[name]))
@@ -62,12 +62,12 @@ def test_lists_grow_by_what_is_missing_and_shrink_by_what_is_there(
 
 
 @given(maps, maps)
-def test_replacing_leaves_just_what_is_given(current: dict[str, str], wanted: dict[str, str]) -> None:
+def test_replacing_leaves_only_the_given_values(current: dict[str, str], wanted: dict[str, str]) -> None:
     assert apply(current, *replacing(current, wanted)) == wanted
 
 
 @pytest.mark.parametrize("operation", [ConfigOperation.APPEND, ConfigOperation.SUBTRACT])
-def test_what_is_no_list_has_no_items(operation: ConfigOperation) -> None:
+def test_list_operations_on_single_values_are_refused(operation: ConfigOperation) -> None:
     with pytest.raises(InvalidConfig, match="w1 is no list"):
         apply({}, ConfigChange("w1", operation, "a"))
 

@@ -84,7 +84,7 @@ async def test_producers_are_known_after_a_crash_though_their_records_are_delete
     await broker.close()
 
 
-async def test_what_was_acknowledged_is_there_after_power_is_lost() -> None:
+async def test_acknowledged_records_survive_power_loss() -> None:
     machine = Machine()
     broker = await machine.start()
     await broker.topics.create("orders", 1)

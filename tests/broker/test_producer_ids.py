@@ -99,7 +99,7 @@ async def test_another_broker_with_the_same_counter_refuses_them() -> None:
             theirs.check(ALICE, mine, is_remembered=True)
 
 
-async def test_what_is_remembered_of_checks_is_bounded() -> None:
+async def test_memory_of_checks_is_bounded() -> None:
     ids = await loaded(MemoryMetaStore())
     first = (await ids.allocate(str(ALICE))).producer_id
     for number in range(MAX_KNOWN + 10):
@@ -188,7 +188,7 @@ async def test_an_old_id_that_the_partition_does_not_know_is_refused() -> None:
     await broker.close()
 
 
-async def test_two_who_go_on_as_an_old_producer_at_once_do_not_both() -> None:
+async def test_only_one_of_two_successors_continues_as_an_old_producer() -> None:
     machine = Machine()
     broker = await machine.old()
     for principal in (MALLORY, ALICE):

@@ -30,7 +30,7 @@ def test_a_batch_sent_again_gets_the_first_result() -> None:
     assert known.appended == Appended(100, 102)
 
 
-def test_a_gap_is_refused_and_names_what_is_next() -> None:
+def test_gap_is_refused_with_the_expected_sequence() -> None:
     states = ProducerStates()
     accept(states, header(0, 3), 0)
     with pytest.raises(OutOfOrderSequence, match="3 is next"):

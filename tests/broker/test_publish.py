@@ -77,7 +77,7 @@ async def test_a_wrong_crc_is_refused_and_nothing_is_appended(broker: Broker) ->
     assert await everything(broker) == []
 
 
-async def test_of_several_batches_all_are_taken_or_none(broker: Broker) -> None:
+async def test_batches_are_appended_all_or_none(broker: Broker) -> None:
     await broker.topics.create("orders")
     bad = bytearray(batch(b"b"))
     bad[-1] ^= 1

@@ -228,7 +228,7 @@ async def test_a_large_batch_with_a_wrong_record_fails_its_promise(broker: Broke
     assert broker.parts.topic_registry.get("t").partition(0).visible_end == 0
 
 
-async def test_what_comes_behind_a_large_batch_waits_for_it_and_other_partitions_do_not(
+async def test_batches_behind_a_large_one_wait_and_other_partitions_do_not(
     broker: Broker, held: threading.Event
 ) -> None:
     await broker.topics.create("t", 2)
@@ -249,7 +249,7 @@ async def test_what_comes_behind_a_large_batch_waits_for_it_and_other_partitions
         await wrong
 
 
-async def test_too_many_waiting_bytes_are_refused_and_what_was_taken_is_stored(
+async def test_too_many_waiting_bytes_are_refused_and_accepted_batches_are_stored(
     broker: Broker, held: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.topics.create("t", 1)
@@ -263,9 +263,7 @@ async def test_too_many_waiting_bytes_are_refused_and_what_was_taken_is_stored(
     assert (await broker.records.publish("t", 0, data)).base_offset == 9
 
 
-async def test_a_topic_that_is_deleted_meanwhile_fails_what_waits(
-    broker: Broker, held: threading.Event
-) -> None:
+async def test_deleting_a_topic_fails_its_waiting_publishes(broker: Broker, held: threading.Event) -> None:
     await broker.topics.create("t", 1)
     waiting = [broker.records.publish("t", 0, data) for data in (large(), batch(b"a"))]
     await broker.topics.delete("t")
@@ -286,7 +284,7 @@ async def test_a_publisher_that_goes_away_leaves_the_others_alone(
     assert (await stays).base_offset == 3
 
 
-async def test_closing_the_broker_stores_what_waits_and_takes_no_more(
+async def test_closing_the_broker_stores_waiting_publishes_and_accepts_no_more(
     tmp_path: Path, held: threading.Event
 ) -> None:
     async with Broker(tmp_path / "data", config=BrokerConfig(default_partitions=1)) as broker:

@@ -25,7 +25,7 @@ def test_every_default_passes_its_own_check() -> None:
         ("preallocate", "yes"),
     ],
 )
-def test_a_wrong_value_is_refused_with_what_is_allowed(name: str, value: str) -> None:
+def test_wrong_value_is_refused_with_the_allowed_ones(name: str, value: str) -> None:
     with pytest.raises(InvalidConfig, match=f"{name} cannot be '{value}': it takes"):
         check_config({name: value})
 

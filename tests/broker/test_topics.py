@@ -51,7 +51,7 @@ async def test_two_that_create_the_same_topic_at_once_get_one_topic_and_one_erro
     assert [t.name for t in broker.topics.listing()] == ["orders"]
 
 
-async def test_who_hears_that_a_topic_exists_finds_it_even_while_another_makes_it(broker: Broker) -> None:
+async def test_topic_reported_as_existing_is_found_even_while_it_is_created(broker: Broker) -> None:
     async def create_and_look() -> bool:
         try:
             await broker.topics.create("orders")

@@ -62,7 +62,7 @@ def test_at_a_fixed_rate_every_message_is_timed_and_takes_its_time(run, sparrow_
 
 
 @pytest.mark.slow
-def test_consume_reads_what_is_there_and_stops(run, sparrow_topic):
+def test_consume_reads_all_records_and_stops(run, sparrow_topic):
     run("publish", sparrow_topic, *["x" * 10] * 30)
     found = json.loads(run("bench", "consume", sparrow_topic, "--json").out)
     assert (found["messages"], found["bytes"], found["latency_ms"]) == (30, 300, {})

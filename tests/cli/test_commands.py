@@ -125,7 +125,7 @@ def test_ndjson_comes_back_as_it_was(run, topic, tmp_path):
         assert {name: read[name] for name in given} == given
 
 
-def test_malformed_ndjson_line_is_named_and_what_stands_before_is_published(run, topic, tmp_path):
+def test_malformed_ndjson_line_is_named_and_earlier_lines_are_published(run, topic, tmp_path):
     (tmp_path / "in").write_text('{"value": "good"}\n{"vaule": "bad"}\n{"value": "never"}\n')
     found = run("publish", topic, "--ndjson", "-f", tmp_path / "in")
     assert found.code == 65
@@ -164,7 +164,7 @@ def test_unknown_partition_fails_its_message_and_no_other(run, topic, tmp_path):
     assert run("consume", topic).out == "b\n"
 
 
-def test_what_was_not_sent_is_not_said_to_be_under_way(run):
+def test_unsent_messages_are_not_counted_as_pending(run):
     with sparrow.testing.broker(auto_create_topics=False) as strict:
         found = run("publish", "missing", "x", "--url", strict.url)
     assert (found.code, found.out) == (1, "")
@@ -302,7 +302,7 @@ def test_url_is_taken_before_and_after_the_command_and_wins_over_the_variable(ru
 
 
 @pytest.mark.slow
-def test_unreachable_broker_is_named_with_what_to_check(run):
+def test_unreachable_broker_is_named_with_advice(run):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]

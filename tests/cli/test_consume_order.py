@@ -40,7 +40,7 @@ def spread(broker, topic):
     return topic
 
 
-def test_what_is_there_is_printed_in_the_order_of_its_times(run, spread):
+def test_existing_records_are_printed_in_order_of_time(run, spread):
     assert run("consume", spread).out.split() == [str(number) for number in range(300)]
 
 

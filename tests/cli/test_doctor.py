@@ -34,7 +34,7 @@ def test_healthy_directory_is_well(run, data_dir):
     assert fingerprint(data_dir) == before
 
 
-def test_torn_tail_is_named_with_what_would_be_cut_and_stays(run, data_dir, segment):
+def test_torn_tail_is_reported_with_the_bytes_to_cut_and_stays(run, data_dir, segment):
     (data_dir / ".clean").unlink()
     with open(segment, "ab") as file:
         file.write(b"torn" * 10)
@@ -78,7 +78,7 @@ def test_newer_format_is_refused(run, data_dir):
 
 
 @pytest.mark.parametrize("content", [None, {}, {"letter.txt": "hello"}])
-def test_what_is_no_data_directory_is_refused(run, tmp_path, content):
+def test_directory_without_data_is_refused(run, tmp_path, content):
     path = tmp_path / "other"
     if content is not None:
         path.mkdir()
@@ -105,7 +105,7 @@ def test_logs_without_their_topics_are_damage_and_not_all_well(run, data_dir):
     assert "do not start a broker here" in found.out
 
 
-def test_damaged_journal_is_named_and_goes_on_with_what_can_be_read(run, tmp_path):
+def test_damaged_journal_is_reported_and_its_readable_part_used(run, tmp_path):
     with sparrow.testing.broker(process=True, data_dir=str(tmp_path / "data")) as broker:
         with sparrow.sync.connect(broker.url) as client:
             client.admin.create_queue("jobs", policy={"lease": "100ms"})

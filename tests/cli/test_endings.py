@@ -92,7 +92,7 @@ def test_stopped_publish_says_what_was_acknowledged(run, topic):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_what_a_gone_reader_did_not_get_is_not_committed(run, topic, monkeypatch, unbuffered):
+def test_output_that_the_reader_missed_is_not_committed(run, topic, monkeypatch, unbuffered):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     for _ in range(2):
         run("publish", topic, *["x" * 100_000] * 10)

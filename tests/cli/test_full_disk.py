@@ -101,7 +101,7 @@ def test_failures_are_summed_up_by_reason_as_ranges():
     assert (tally.failed, tally.unexplained) == (7, 0)
 
 
-def test_what_is_remembered_of_failures_is_bounded():
+def test_memory_of_failures_is_bounded():
     tally = PublishTally()
     for number in range(0, 1000, 2):
         tally.fail(number, TimedOut("late"))

@@ -68,7 +68,7 @@ def test_endless_line_is_refused(monkeypatch):
         lines_of([b"x" * 2000])
 
 
-def test_who_stops_early_leaves_other_files_alone():
+def test_stopping_early_leaves_other_files_alone():
     reader, writer = os.pipe()
 
     async def stop_early():

@@ -62,7 +62,7 @@ def test_login_and_tls_stand_before_or_behind_the_command(run, url, certificates
         assert (found.code, found.err) == (0, ""), arguments
 
 
-def test_what_stands_behind_the_command_counts(run, url, certificates, secret):
+def test_options_behind_the_command_override_those_before(run, url, certificates, secret):
     ca = ("--ca-file", certificates.ca)
     refused = run("--url", url, "--token", "r-token", *ca, "topic", "list", "--user", "nobody-knows")
     assert refused.code != 0

@@ -63,7 +63,7 @@ headers = st.lists(st.tuples(st.text(max_size=5), parts), max_size=4).map(tuple)
 
 
 @given(parts, parts, headers, st.integers(0, 1 << 40), st.integers(0, 1 << 50))
-def test_what_is_written_is_read_back(value, key, headers, timestamp, offset):
+def test_written_lines_are_read_back(value, key, headers, timestamp, offset):
     line = format_line(Record("t", 2, offset, timestamp, key, value, headers))
     assert b"\n" not in line
     assert parse_line(line) == Outgoing(value, key, headers, 2, timestamp)

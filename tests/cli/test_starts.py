@@ -29,7 +29,7 @@ def test_start_is_read(text, start):
 
 
 @pytest.mark.parametrize("text", ["", "-1", "start", "2026-13-01", "9" * 30])
-def test_what_is_no_start_is_refused_with_an_example(text):
+def test_invalid_start_is_refused_with_an_example(text):
     with pytest.raises(typer.BadParameter, match="2026-05-01T12:00:00Z"):
         parse_start(text)
 

@@ -59,7 +59,7 @@ def test_a_user_is_made_listed_changed_and_deleted_at_a_running_broker(
         assert "bob" in run("user", "list").out
 
 
-def test_what_is_wrong_is_said_in_words(run: Run, stdin, tmp_path):
+def test_errors_are_sentences(run: Run, stdin, tmp_path):
     with sparrow.testing.broker(super_users="ANONYMOUS") as broker:
         check_wrong_words(run, stdin, broker, tmp_path)
 

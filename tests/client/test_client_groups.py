@@ -78,7 +78,7 @@ async def test_manual_commit_commits_nothing_by_itself(client: Client) -> None:
     assert await committed(client) == {}
 
 
-async def test_automatic_commits_leave_out_what_is_in_hand(client: Client) -> None:
+async def test_automatic_commits_leave_out_unfinished_messages(client: Client) -> None:
     await client.admin.create_topic("t", partitions=1)
     await fill(client, 10, partitions=1)
     options: dict[str, Any] = {
@@ -149,7 +149,7 @@ async def all_in_hand(sub: Subscription, count: int) -> list[Any]:
     return taken
 
 
-async def test_a_partition_is_given_back_when_what_is_in_hand_is_finished(client: Client) -> None:
+async def test_partition_is_released_when_its_messages_are_finished(client: Client) -> None:
     await client.admin.create_topic("t", partitions=2)
     await fill(client, 20, partitions=2)
     async with client.subscribe("t", group="g", start="beginning") as first:
@@ -165,7 +165,7 @@ async def test_a_partition_is_given_back_when_what_is_in_hand_is_finished(client
             stepping.cancel()
 
 
-async def test_a_partition_is_given_back_in_time_even_if_what_is_in_hand_is_not_finished(
+async def test_partition_is_released_in_time_even_with_unfinished_messages(
     client: Client,
 ) -> None:
     await client.admin.create_topic("t", partitions=2)

@@ -35,7 +35,7 @@ BEGINNING = Start("beginning")
         ("sparrows://ann:secret@broker:1", Address("broker", 1, None, "ann", "secret", has_tls=True)),
     ],
 )
-def test_a_url_names_host_port_and_who_logs_in(url: str, address: Address) -> None:
+def test_url_names_host_port_and_user(url: str, address: Address) -> None:
     assert parse_url(url) == address
     assert "cret" not in repr(parse_url(url))
 
@@ -171,7 +171,7 @@ def test_a_member_is_given_positions_only_where_nothing_was_committed() -> None:
     ]
 
 
-def test_what_is_dropped_takes_along_what_stood_for_it_alone() -> None:
+def test_dropping_a_selector_drops_topics_that_only_it_selected() -> None:
     selection = TopicSelection(["o.*", "*.x"], END)
     selection.again({("o.x", 0): 1, ("o.y", 0): 1}, ["o.x", "o.y"])
     assert selection.drop(["o.*"]) == ["o.*", "o.y"]

@@ -381,7 +381,7 @@ async def test_send_waits_for_room_while_the_broker_is_silent_and_memory_is_boun
         sending.cancel()
 
 
-async def test_who_is_cancelled_in_the_turn_in_which_there_is_room_is_cancelled(
+async def test_publisher_cancelled_in_the_iteration_that_makes_room_is_cancelled(
     frontend: Frontend, open_proxy: OpenProxy
 ) -> None:
     proxy = await open_proxy()

@@ -56,7 +56,7 @@ async def test_a_connection_is_made_once(frontend: Frontend) -> None:
             await connecting
 
 
-async def test_an_unreachable_broker_is_named_with_what_to_check() -> None:
+async def test_unreachable_broker_is_named_with_advice() -> None:
     port = await closed_port()
     with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port}.*sparrow serve"):
         await connect(f"sparrow://127.0.0.1:{port}", connect_timeout_s=0.05)
@@ -268,7 +268,7 @@ async def _send_for_ever(producer: Any) -> None:
         await asyncio.sleep(0.0005)
 
 
-async def test_what_was_sent_before_the_broker_drains_is_confirmed_and_the_rest_goes_to_the_next(
+async def test_messages_sent_before_a_drain_are_confirmed_and_the_rest_go_to_the_next_broker(
     frontend: Frontend,
 ) -> None:
     async with client_of(frontend.url) as client:
@@ -342,7 +342,7 @@ async def _session(url: str, **options: Any) -> Session:
     return session
 
 
-async def test_closing_a_client_closes_what_was_made_of_it(frontend: Frontend) -> None:
+async def test_closing_a_client_closes_its_producers_and_subscriptions(frontend: Frontend) -> None:
     client = await connect(frontend.url)
     producer = await client.producer(linger_ms=60_000).start()
     delivery = await producer.send("t", b"x", partition=0)

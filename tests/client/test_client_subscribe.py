@@ -50,7 +50,7 @@ async def test_reading_starts_at_the_given_position(
     assert await read(client, "t", 20 - first, start=start, mode=mode) == list(range(first, 20))
 
 
-async def test_reading_from_the_end_gets_what_is_published_once_the_subscription_is_made(
+async def test_reading_from_the_end_gets_messages_published_after_subscribing(
     client: Client,
 ) -> None:
     await fill(client, "t", 5)
@@ -81,7 +81,7 @@ async def test_the_ways_of_taking_messages_share_one_position(client: Client) ->
     assert numbers(taken) == list(range(100))
 
 
-async def test_a_pull_keeps_what_is_beyond_its_number_for_the_next(client: Client) -> None:
+async def test_pull_keeps_surplus_messages_for_the_next_one(client: Client) -> None:
     await fill(client, "t", 10, batch_bytes=100_000)
     async with client.subscribe("t", start="beginning", mode="pull") as sub:
         assert numbers(await sub.pull(4, wait_s=5)) == [0, 1, 2, 3]
@@ -189,7 +189,7 @@ async def test_topics_are_added_and_dropped_on_a_live_subscription(client: Clien
             await sub.drop("a")
 
 
-async def test_what_the_broker_refuses_to_add_changes_nothing(client: Client) -> None:
+async def test_refused_addition_changes_nothing(client: Client) -> None:
     async with client.subscribe("t") as sub:
         with pytest.raises(Exception, match="topic name"):
             await sub.add("../x")

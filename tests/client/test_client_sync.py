@@ -98,7 +98,7 @@ def test_a_result_is_waited_for_no_longer_than_asked(client: Client) -> None:
         assert delivery.result().topic == "t"
 
 
-def test_what_is_wrong_with_a_message_is_raised_by_its_delivery_or_by_flush(client: Client) -> None:
+def test_error_of_a_message_is_raised_by_its_delivery_or_by_flush(client: Client) -> None:
     client.admin.create_topic("t", partitions=1, config={"max.message.bytes": "1000"})
     with client.producer() as producer:
         with pytest.raises(UnknownPartition):
@@ -156,7 +156,7 @@ def test_sending_waits_for_room_and_memory_is_bounded(frontend: Frontend, broker
     broker_thread.run(proxy.stop())
 
 
-def test_commits_are_of_what_was_handed_out_here_and_not_of_what_came(client: Client) -> None:
+def test_commits_cover_messages_handed_out_and_not_those_received(client: Client) -> None:
     client.admin.create_topic("t", partitions=1)
     with client.producer() as producer:
         for i in range(10):

@@ -145,7 +145,7 @@ def test_a_small_view_of_a_large_chunk_is_copied_so_that_the_chunk_can_go() -> N
     assert [r.offset for r in buffer.take_batch()] == [0, 1, 2]
 
 
-def test_what_comes_for_a_partition_that_is_not_ours_is_dropped_and_gives_its_credit_back() -> None:
+def test_records_of_an_unassigned_partition_are_dropped_and_their_credit_returned() -> None:
     buffer = FetchBuffer()
     buffer.deliver(("a", 0), 0, 3, memoryview(batch_at(0, 3)))
     assert not buffer.has_more

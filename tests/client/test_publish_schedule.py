@@ -102,7 +102,7 @@ def test_all_options_go_together_behind_the_headers_given() -> None:
         ({"parents": 5}, "parents is 5"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_the_reason(schedule: dict[str, Any], text: str) -> None:
+def test_impossible_schedule_is_refused_with_the_reason(schedule: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         headers_of(**schedule)
     # A blocking producer fixes the times when it is called; the mistakes remain.
@@ -138,7 +138,7 @@ def test_an_option_that_does_not_exist_is_an_error_of_the_program() -> None:
         },
     )
 )
-def test_a_queue_reads_what_was_said(said: dict[str, Any]) -> None:
+def test_queue_reads_the_options_of_the_publisher(said: dict[str, Any]) -> None:
     headers = with_schedule((), Schedule(**said), NOW_MS)
     batch = build_batch([b""], headers=[headers], timestamps=NOW_MS)
     expected = DeliveryInfo(

@@ -124,7 +124,7 @@ class LogStoreConformance:
         ]
         await store.close()
 
-    async def test_closing_settles_what_is_pending(self, open_store: Callable[[], LogStore]) -> None:
+    async def test_closing_settles_pending_appends(self, open_store: Callable[[], LogStore]) -> None:
         store = open_store()
         promises = [store.open(ORDERS, LogConfig()).append([numbered(0)])]
         await store.close()
@@ -427,7 +427,7 @@ class LogStoreConformance:
         assert (await kept(log, numbered(1))).base_offset == end
         await again.close()
 
-    async def test_a_log_without_delete_keeps_what_is_old(self, store: LogStore) -> None:
+    async def test_log_without_delete_keeps_old_records(self, store: LogStore) -> None:
         log = store.open(ORDERS, LogConfig(segment_bytes=1000, retention_ms=1000, delete=False))
         await filled(log)
         assert await log.enforce_retention(NOW_MS + 10**9) == 0
@@ -489,7 +489,7 @@ class LogStoreConformance:
         assert log.end_offset == 0
         await again.close()
 
-    async def test_a_log_that_lost_what_was_on_stable_storage_is_not_opened_and_others_are(
+    async def test_log_that_lost_durable_records_is_not_opened_and_others_are(
         self, open_store: Callable[[], LogStore], lose_end: Callable[[LogId], None] | None
     ) -> None:
         if lose_end is None:

@@ -93,7 +93,7 @@ class MetaStoreConformance:
         await store.write([Put("topic", "orders", b"3", if_version=ABSENT)])
         assert await store.get("topic", "orders") == Entry("topic", "orders", b"3", 1)
 
-    async def test_deleting_what_is_not_there_is_no_error(self, store: MetaStore) -> None:
+    async def test_deleting_a_missing_entry_is_no_error(self, store: MetaStore) -> None:
         await store.write([Delete("topic", "orders"), Delete("topic", "orders", if_version=ABSENT)])
         assert await store.get("topic", "orders") is None
 
@@ -142,7 +142,7 @@ class MetaStoreConformance:
         await store.write([Put("k", "a", b"1", if_version=ABSENT), Put("k", "a", b"2", if_version=1)])
         assert await store.get("k", "a") == Entry("k", "a", b"2", 2)
 
-    async def test_of_many_compare_and_sets_one_wins(self, store: MetaStore) -> None:
+    async def test_one_of_many_compare_and_sets_wins(self, store: MetaStore) -> None:
         await store.write([Put("lease", "group", b"none")])
         claims = (store.write([Put("lease", "group", b"%d" % n, if_version=1)]) for n in range(50))
         outcomes = await asyncio.gather(*claims, return_exceptions=True)
@@ -180,7 +180,7 @@ class MetaStoreConformance:
             await store.write([Put("k", "b", b""), write])
         assert await store.scan("k") == []
 
-    async def test_what_was_written_is_there_when_opened_again(
+    async def test_written_entries_are_there_when_opened_again(
         self, open_store: Callable[[], MetaStore]
     ) -> None:
         store = open_store()
@@ -191,7 +191,7 @@ class MetaStoreConformance:
         assert await store.scan("k") == [Entry("k", "a", b"3", 2)]
         await store.close()
 
-    async def test_close_finishes_what_was_asked(self, open_store: Callable[[], MetaStore]) -> None:
+    async def test_close_finishes_pending_writes(self, open_store: Callable[[], MetaStore]) -> None:
         store = open_store()
         waiting = [asyncio.ensure_future(store.write([Put("k", f"{n}", b"")])) for n in range(20)]
         await asyncio.sleep(0)

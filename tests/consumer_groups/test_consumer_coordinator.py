@@ -123,7 +123,7 @@ async def test_heartbeat_that_cannot_be_kept_is_not_answered_and_can_be_sent_aga
     await groups.consumer.heartbeat("g", Heartbeat("m", answer.member_epoch))
 
 
-async def test_what_a_lost_connection_said_is_kept_all_the_same(stand: Stand) -> None:
+async def test_heartbeat_of_a_lost_connection_is_kept(stand: Stand) -> None:
     groups = await stand.start()
     beating = asyncio.create_task(groups.consumer.heartbeat("g", joining("m", "a")))
     await asyncio.sleep(0)
@@ -395,7 +395,7 @@ async def test_static_member_of_the_classic_protocol_is_replaced_by_one_of_the_n
 # ── beside each other ──
 
 
-async def test_what_an_earlier_write_could_not_keep_is_kept_before_a_later_heartbeat_is_answered(
+async def test_state_of_a_failed_write_is_kept_before_the_next_heartbeat_is_answered(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = await stand.start()

@@ -72,7 +72,7 @@ async def test_regular_expression_matches_only_topics_that_may_be_described(
     assert answer.assignment == {(TOPICS["a1"].topic_id, 0)}
 
 
-async def test_group_is_described_only_to_those_who_may_see_all_of_its_topics(
+async def test_describing_a_group_needs_the_right_to_all_its_topics(
     service: ConsumerGroupService, granted: Granted
 ) -> None:
     granted.allowed = {READ_GROUP, DESCRIBE_GROUP, SEE_A}

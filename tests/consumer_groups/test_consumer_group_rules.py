@@ -130,7 +130,7 @@ def test_join_that_is_sent_twice_is_answered_twice() -> None:
     assert machine.beat(joining("a", "t")) == first
 
 
-def test_join_that_tells_the_subscription_alone_is_good_for_who_is_no_member() -> None:
+def test_join_with_the_subscription_alone_suffices_for_a_new_member() -> None:
     machine = Machine(t=2)
     alone = Heartbeat("a", 0, topics=("t",))
     answer = machine.beat(alone)
@@ -279,7 +279,7 @@ def test_expression_beside_names_of_topics_is_resolved_with_the_next_heartbeat()
 
 
 @pytest.mark.parametrize("regex", ["(", "a{2000}", "(?=a)", "(a)\\1", "[", "*", "(a{900}){900}"])
-def test_what_is_no_regular_expression_is_refused_and_changes_nothing(regex: str) -> None:
+def test_invalid_regular_expression_is_refused_and_changes_nothing(regex: str) -> None:
     machine = Machine(t=1)
     machine.beat(joining("m", "t"))
     with pytest.raises(InvalidRegularExpression):

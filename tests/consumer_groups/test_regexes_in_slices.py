@@ -89,7 +89,7 @@ async def test_topics_that_come_and_go_meanwhile_are_seen(seed):
     assert regexes.matching("t.*[02468]") == {name for name in topics if name[-1] in "02468"}
 
 
-async def test_what_is_no_expression_is_refused_and_forgotten():
+async def test_invalid_expression_is_refused_and_forgotten():
     regexes = TopicRegexes([Topic("a")])
 
     async def pause():

@@ -187,9 +187,9 @@ async def run(stories: Sequence[Story]) -> None:
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__.lower())
-async def test_what_was_promised_holds_whenever_power_is_lost(story: Callable[[], Story]) -> None:
+async def test_promises_hold_whenever_power_is_lost(story: Callable[[], Story]) -> None:
     await run([story()])
 
 
-async def test_what_was_promised_holds_where_everybody_works_at_the_same_time() -> None:
+async def test_promises_hold_with_all_clients_at_the_same_time() -> None:
     await run([story() for story in STORIES])

@@ -13,7 +13,7 @@ SECTION = (ROOT / "docs/guarantees.md").read_text().partition("## How it is test
 NAMES = set(re.findall(r"`([^`\n]+)`", SECTION))
 
 
-def test_what_the_document_names_is_there() -> None:
+def test_tests_named_in_the_document_exist() -> None:
     paths = {name for name in NAMES if name.endswith(".py") or name.startswith("tests/")}
     missing = {
         name for name in paths if not any((base / name).exists() for base in (ROOT, ROOT / "tests/crash"))

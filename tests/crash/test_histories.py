@@ -92,7 +92,7 @@ def test_two_messages_that_changed_places_are_seen(partitions: list[int], data: 
     assert {"reordered", "lost", "misread"} <= judged(history, found)
 
 
-def test_what_was_not_acknowledged_may_be_there_or_not_and_as_often_as_it_was_sent() -> None:
+def test_unacknowledged_records_may_appear_up_to_as_often_as_they_were_sent() -> None:
     history, found = log(0, 0)
     history.note(Kind.SENT, 2)
     history.note(Kind.SENT, 2)
@@ -170,7 +170,7 @@ def deliver(history: History, number: int, *said: str, count: int = 1, by: str =
 
 
 @pytest.mark.parametrize(("said", "breaks"), [(ACK, True), (REJECT, True), (NACK, False), (RELEASE, False)])
-def test_only_what_is_finished_may_not_come_again(said: str, *, breaks: bool) -> None:
+def test_only_finished_records_may_not_be_delivered_again(said: str, *, breaks: bool) -> None:
     history = History()
     deliver(history, 1, said)
     deliver(history, 1, count=2)
@@ -264,7 +264,7 @@ def test_every_message_ends_once_and_for_a_reason(doctor: Doctor, breaches: int)
     assert len(wrong_ends(history, dead, limit=3)) == breaches
 
 
-def test_what_is_handed_out_too_early_is_seen() -> None:
+def test_delivery_before_its_time_is_detected() -> None:
     history = History([Event(10.0, Kind.HANDED_OUT, 1)])
     assert early(history, {1: 10.0}) == early(history, {2: 11.0}) == []
     assert early(history, {1: 10.1})
@@ -285,7 +285,7 @@ def test_a_child_before_its_parent_and_a_parent_after_its_child_are_seen() -> No
 
 
 @pytest.mark.parametrize("lost_answer", [False, True])
-def test_what_is_less_urgent_does_not_come_first(*, lost_answer: bool) -> None:
+def test_less_urgent_records_do_not_come_first(*, lost_answer: bool) -> None:
     history = History()
     for number in range(6):
         history.note(Kind.SENT, number)

@@ -113,7 +113,7 @@ def torment(broker: RunningBroker, producers: list[Honest]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 5 * ROUNDS)
-async def test_what_three_honest_producers_were_confirmed_is_there_once_beside_a_hostile_one(
+async def test_confirmed_records_of_honest_producers_are_there_once_beside_a_hostile_one(
     tmp_path: Path,
 ) -> None:
     options = {"tokens": TOKENS, "super_users": "User:root", "acl_default": "allow", "default_partitions": 1}

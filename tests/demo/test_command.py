@@ -43,7 +43,9 @@ def spark_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--repo", "REPO", "--out", "FILE"], "is not a directory; say by --out"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(arguments, told, spark_is_there, tmp_path, monkeypatch, capsys):
+def test_impossible_arguments_are_refused_in_a_sentence(
+    arguments, told, spark_is_there, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     paths = {"REPO": str(repository(tmp_path / "repo", [[]])), "FILE": str(tmp_path / "file")}
     (tmp_path / "file").touch()

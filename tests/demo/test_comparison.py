@@ -103,7 +103,7 @@ def test_sums_of_two_weeks_by_hand():
 
 
 @pytest.mark.slow
-def test_of_a_topic_the_last_message_of_a_key_counts():
+def test_last_message_of_a_key_counts():
     with sparrow.testing.broker() as broker, sparrow.sync.connect(broker.url) as client:
         client.admin.create_topic("sums", partitions=1)
         assert verification.read_sums(broker.url, "sums") == {}

@@ -116,7 +116,7 @@ def test_worktree_has_the_history_of_its_own_head(diamond, tmp_path):
     assert find(str(tmp_path / "tree")).count() == 5
 
 
-def test_settings_and_variables_do_not_change_what_is_read(diamond, tmp_path, monkeypatch):
+def test_settings_and_variables_do_not_change_the_history(diamond, tmp_path, monkeypatch):
     expected = list(find(str(diamond)).messages())
     settings = {
         "color.ui": "always",

@@ -115,7 +115,7 @@ def test_only_the_table_of_a_run_before_is_removed(tmp_path):
             surroundings.clear(str(table))
 
 
-def test_what_is_missing_is_said_with_how_to_install_it(monkeypatch, tmp_path):
+def test_missing_software_is_named_with_its_installation(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(InvalidArgument, match="apt install openjdk"):
         pipeline.check_installed()
@@ -176,7 +176,7 @@ def checkpoint(path, begun, committed):
         ("[]\n7", "", "it said nothing; exit code 0"),
     ],
 )  # fmt: skip
-def test_of_a_failure_the_reason_is_told(outcomes, log, reason, tmp_path, monkeypatch):
+def test_failure_has_its_reason(outcomes, log, reason, tmp_path, monkeypatch):
     monkeypatch.setattr(pipeline.sys, "executable", shutil.which("true"))
     with PipelineRun(str(tmp_path / "p.yml"), "", str(tmp_path / "log"), is_once=True) as run:
         run.wait()

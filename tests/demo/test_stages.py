@@ -124,7 +124,7 @@ def test_single_commit_and_single_worker_are_enough_for_a_kill(tmp_path, broker)
 
 
 @pytest.mark.slow
-def test_a_topic_takes_a_free_name_and_what_is_kept_stays(tmp_path, broker):
+def test_topic_takes_a_free_name_and_kept_files_stay(tmp_path, broker):
     with sparrow.sync.connect(broker.url) as client, suppress(TopicExists):
         client.admin.create_topic("commits.weekly")
     pipeline = NoSpark(holds=False)

@@ -68,7 +68,7 @@ def test_causal_order_with_a_child_moved_before_its_parent_is_refused(graph, dat
 
 
 @given(graphs(), st.data())
-def test_what_was_not_handled_is_named(graph, data):
+def test_unhandled_messages_are_named(graph, data):
     ids = [id_ for id_, _ in graph]
     gone = data.draw(st.sampled_from(ids))
     found = compare(lines([each for each in ids if each != gone]), graph)
@@ -76,7 +76,7 @@ def test_what_was_not_handled_is_named(graph, data):
 
 
 @given(graphs())
-def test_what_nobody_published_is_named(graph):
+def test_unpublished_messages_are_named(graph):
     found = compare(lines([*(id_ for id_, _ in graph), "stranger"]), graph)
     assert found.unknown == ["stranger"]
 

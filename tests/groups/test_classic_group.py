@@ -138,7 +138,7 @@ def test_a_lost_response_is_given_again_while_the_assignment_is_awaited(d: Drive
     assert d.joined(d.join(two.member_id)).members == ()
 
 
-def test_who_joins_again_elsewhere_ends_its_older_request(d: Driver) -> None:
+def test_joining_again_elsewhere_ends_the_older_request(d: Driver) -> None:
     one, _ = d.stable(None, None)
     old = d.join(one)
     new = d.join(one)
@@ -225,7 +225,7 @@ def test_during_a_rebalance_members_are_asked_to_join(d: Driver) -> None:
     d.group.check_commit(two, 1, None, d.now)  # it may still commit what it has
 
 
-def test_who_waits_for_an_assignment_is_asked_to_join_again(d: Driver) -> None:
+def test_member_waiting_for_an_assignment_is_asked_to_join_again(d: Driver) -> None:
     tickets = [d.join(), d.join()]
     d.advance(1)
     waiting = d.sync(d.joined(tickets[1]).member_id, 1)
@@ -258,7 +258,7 @@ def test_a_silent_member_is_removed_and_the_others_rebalance(d: Driver) -> None:
         d.heartbeat(two, 1)
 
 
-def test_who_may_commit(d: Driver) -> None:
+def test_commits_need_a_member_of_the_current_generation_or_an_empty_group(d: Driver) -> None:
     group = d.group
     group.check_commit("", -1, None, d.now)
     tickets = [d.join()]
@@ -327,7 +327,7 @@ def test_a_pending_member_may_leave(d: Driver) -> None:
     assert d.group.is_unused
 
 
-def test_who_leaves_while_it_waits_is_answered(d: Driver) -> None:
+def test_member_leaving_while_it_waits_is_answered(d: Driver) -> None:
     one, _ = d.stable(None, None)
     waiting = d.join(one)
     d.leave(one)
@@ -452,7 +452,7 @@ def test_a_rebalance_does_not_wait_for_a_pending_member_that_the_group_has_no_ro
     assert d.joined(again).generation == d.joined(second).generation == 2
 
 
-def test_what_all_members_know_follows_members_that_change_their_minds(d: Driver) -> None:
+def test_common_protocols_follow_changes_of_members(d: Driver) -> None:
     data = subscription("a")
     first, second = d.stable(None, None, protocols=(("x", data), ("y", data)))
     d.join(first, protocols=(("y", data),))

@@ -33,7 +33,7 @@ def test_static_members_that_left_without_a_word_are_gone_when_their_session_end
     assert d.group.next_session_end is None
 
 
-def test_who_waits_for_an_answer_has_no_end_of_session() -> None:
+def test_session_of_a_waiting_member_does_not_end() -> None:
     d = Driver()
     first, _ = d.stable(None, None)
     d.join(first)

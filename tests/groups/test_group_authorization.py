@@ -103,7 +103,7 @@ async def test_offsets_are_fetched_of_topics_that_may_be_described(
     assert isinstance(found[B], NotAuthorized)
 
 
-async def test_offsets_are_deleted_by_who_may_delete_the_group_and_read_the_topic(
+async def test_deleting_offsets_needs_delete_on_the_group_and_read_on_the_topic(
     service: GroupService, granted: Granted
 ) -> None:
     granted.allowed = {READ_GROUP, READ_A}

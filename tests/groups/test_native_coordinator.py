@@ -226,7 +226,9 @@ async def test_another_connection_takes_a_member_over_and_the_first_is_fenced(
     await second.commit(1, A[0])
 
 
-async def test_who_does_not_release_in_time_is_fenced(groups: GroupRegistry, clock: ManualClock) -> None:
+async def test_member_that_does_not_release_in_time_is_fenced(
+    groups: GroupRegistry, clock: ManualClock
+) -> None:
     one = joined(groups)
     await settle()
     other = joined(groups)
@@ -331,7 +333,7 @@ async def test_a_member_commits_what_it_holds(
     assert (await started(meta, clock)).fetch_offsets("g") == expected
 
 
-async def test_a_member_does_not_commit_what_went_to_another(groups: GroupRegistry) -> None:
+async def test_member_does_not_commit_partitions_of_another(groups: GroupRegistry) -> None:
     one = joined(groups)
     await settle()
     other = joined(groups)
@@ -386,7 +388,7 @@ async def test_a_member_cannot_commit_a_negative_offset(groups: GroupRegistry) -
     assert groups.fetch_offsets("g") == {}
 
 
-async def test_what_a_kafka_client_committed_as_a_symbol_is_no_offset_for_others(
+async def test_symbolic_offset_of_a_kafka_client_is_none_for_others(
     groups: GroupRegistry,
 ) -> None:
     await groups.commit("g", {A[0]: OffsetAndMetadata(-2)})
@@ -420,7 +422,7 @@ async def test_groups_with_members_or_offsets_are_listed(groups: GroupRegistry) 
     assert groups.describe("offsets").members == []
 
 
-async def test_a_description_shows_who_holds_what(groups: GroupRegistry) -> None:
+async def test_description_shows_the_partitions_of_each_member(groups: GroupRegistry) -> None:
     joined(groups, "one")
     joined(groups, "two")
     description = groups.describe("g")

@@ -65,7 +65,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     assert group.state is GroupState.STABLE
 
 
-def test_a_second_member_waits_for_what_the_first_releases() -> None:
+def test_second_member_waits_for_partitions_that_the_first_releases() -> None:
     group, revoke = two_members()
     assert revoke.member_id == "m1"
     assert len(revoke.partitions) == 2
@@ -81,7 +81,7 @@ def test_each_confirmed_partition_goes_on_by_itself() -> None:
     assert group.state is GroupState.STABLE
 
 
-def test_confirming_twice_or_what_was_not_asked_changes_nothing() -> None:
+def test_repeated_or_unrequested_confirmation_changes_nothing() -> None:
     group, revoke = two_members()
     kept = group.members["m1"].held()
     group.confirm_revoked("m1", revoke.epoch, revoke.partitions)
@@ -112,7 +112,7 @@ def test_a_member_that_leaves_frees_its_partitions_at_once() -> None:
     assert group.state is GroupState.EMPTY
 
 
-def test_who_does_not_release_in_time_is_fenced_and_its_partitions_go_on() -> None:
+def test_member_that_does_not_release_in_time_is_fenced_and_loses_its_partitions() -> None:
     group, _ = two_members()
     assert group.expire(REBALANCE_S - 0.1) == []
     fence, assigned = group.expire(REBALANCE_S)
@@ -164,7 +164,7 @@ def test_a_member_that_comes_back_hears_again_what_to_release() -> None:
     assert group.expire(REBALANCE_S)[0] == Fence("m1", FenceReason.NOT_RELEASED)
 
 
-def test_who_was_replaced_is_refused() -> None:
+def test_replaced_member_is_refused() -> None:
     group = NativeGroup("g", {"a": 1})
     join(group, "m1", "a")
     old = group.epoch

@@ -94,7 +94,7 @@ NO_QUEUES = [
 ]
 
 
-async def test_what_cannot_be_a_queue_is_refused(http: Http) -> None:
+async def test_invalid_queue_is_refused(http: Http) -> None:
     for body in NO_QUEUES:
         response = await call(http, "PUT", "/v1/queues/q", body)
 
@@ -169,7 +169,7 @@ NO_WEBHOOKS = [
 ]
 
 
-async def test_what_cannot_be_a_webhook_is_refused_and_changes_nothing(http: Http) -> None:
+async def test_invalid_webhook_is_refused_and_changes_nothing(http: Http) -> None:
     await done(http, "PUT", "/v1/queues/orders", {})
 
     for body in NO_WEBHOOKS:

@@ -56,7 +56,7 @@ NO_USERS = [
 ]
 
 
-async def test_what_cannot_be_a_user_is_refused_without_showing_the_password(http: Http) -> None:
+async def test_invalid_user_is_refused_without_showing_the_password(http: Http) -> None:
     for body in NO_USERS:
         response = await call(http, "POST", "/v1/users", body)
 
@@ -135,7 +135,7 @@ NO_QUOTAS = [
 ]
 
 
-async def test_what_cannot_be_a_quota_is_refused(http: Http) -> None:
+async def test_invalid_quota_is_refused(http: Http) -> None:
     for body in NO_QUOTAS:
         response = await call(http, "PATCH", "/v1/quotas", body)
 

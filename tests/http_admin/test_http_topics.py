@@ -128,7 +128,7 @@ NO_TOPICS = [
 ]
 
 
-async def test_what_cannot_be_a_topic_is_refused(http: Http) -> None:
+async def test_invalid_topic_is_refused(http: Http) -> None:
     for body in NO_TOPICS:
         response = await call(http, "POST", "/v1/topics", body)
 
@@ -148,7 +148,7 @@ NO_JSON = [
 ]
 
 
-async def test_what_is_no_json_is_refused(http: Http) -> None:
+async def test_invalid_json_is_refused(http: Http) -> None:
     for body in NO_JSON:
         response = await http.ask("POST", "/v1/topics", body, {"Content-Type": "application/json"})
 

@@ -38,7 +38,7 @@ async def allow(
 @pytest.mark.parametrize(
     "authorization", ["Bearer t0ken", "bearer  t0ken ", ALICE, ALICE.replace("Basic", "BASIC")]
 )
-async def test_who_logs_in_may_publish(make_http: MakeHttp, authorization: str) -> None:
+async def test_logged_in_user_may_publish(make_http: MakeHttp, authorization: str) -> None:
     http = await make_http(users=USERS, tokens=TOKENS, config=OPEN_TOPICS)
     assert (await http.post(PUBLISH, b"a", authorization=authorization)).status == 200
 
@@ -210,7 +210,7 @@ async def test_a_certificate_says_who_asks(make_http: MakeHttp, certificates: Ce
     assert (await ask(http.port, "POST", PUBLISH, b"a", as_robot, tls)).status == 200
 
 
-async def test_who_shows_no_certificate_does_not_get_in(
+async def test_client_without_a_certificate_is_refused(
     make_http: MakeHttp, certificates: Certificates, tmp_path: Path
 ) -> None:
     http = await make_http(tls=server_tls(certificates, asks=True))

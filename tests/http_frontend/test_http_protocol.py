@@ -45,7 +45,9 @@ async def until(condition: object) -> None:
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_is_refused_with_a_problem_and_the_end(http: Http, garbage: bytes) -> None:
+async def test_bytes_that_are_not_http_get_a_problem_and_end_the_connection(
+    http: Http, garbage: bytes
+) -> None:
     async with Raw(http.port) as raw:
         raw.send(garbage)
         response = await raw.response()
@@ -137,7 +139,7 @@ async def test_options_tells_the_methods(http: Http) -> None:
         ("PROPFIND", PUBLISH, 405, "METHOD_NOT_ALLOWED"),
     ],
 )
-async def test_what_is_not_there_is_a_problem(
+async def test_missing_resource_is_a_problem(
     http: Http, method: str, path: str, status: int, code: str
 ) -> None:
     response = await http.ask(method, path)
@@ -375,7 +377,7 @@ async def test_a_client_that_reads_slowly_gets_its_whole_response(make_http: Mak
         assert got == value
 
 
-async def test_who_hangs_up_while_waiting_leaves_nothing_behind(http: Http) -> None:
+async def test_client_that_hangs_up_while_waiting_leaves_nothing_behind(http: Http) -> None:
     await http.broker.topics.create("orders")
     async with Raw(http.port) as raw:
         raw.send(request("GET", f"{PUBLISH}?wait_ms=60000"))

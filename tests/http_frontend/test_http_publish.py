@@ -107,7 +107,7 @@ async def test_a_tombstone_has_no_value(http: Http) -> None:
     assert (await http.post(PUBLISH, b"a", sparrow_null="true")).code == "INVALID_ARGUMENT"
 
 
-async def test_what_queues_are_asked_becomes_well_known_headers(make_http: MakeHttp) -> None:
+async def test_queue_options_become_well_known_headers(make_http: MakeHttp) -> None:
     http = await make_http(clock=ManualClock(wall_ms=NOW_MS))
     await http.post(
         PUBLISH,
@@ -221,7 +221,7 @@ async def test_raw_takes_any_body_as_one_message(http: Http) -> None:
     assert [record.value for record in await records(http)] == [body, b"{broken"]
 
 
-async def test_what_was_read_can_be_published_as_it_is(http: Http) -> None:
+async def test_read_messages_can_be_published_unchanged(http: Http) -> None:
     await post_many(http, {"value_base64": "AP8=", "key": "k", "headers": [["a", None], ["a", "b"]]})
     page = await http.get(PUBLISH)
     await http.post("/v1/topics/copy/messages", page.body, content_type="application/json")

@@ -161,7 +161,7 @@ async def read_natively(running: RunningBroker, topic: str, count: int) -> list[
 
 
 @pytest.mark.slow
-def test_committed_leaves_out_what_a_transaction_aborted_or_has_not_ended(
+def test_committed_reads_leave_out_aborted_and_open_transactions(
     sparrow_broker: RunningBroker, sparrow_topic: str
 ) -> None:
     port = int(sparrow_broker.http.rpartition(":")[2])

@@ -17,7 +17,7 @@ POST = b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\n" % PUBLISH.encode()
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
-async def test_what_can_be_read_in_two_ways_is_refused_with_the_end(http: Http, name: str) -> None:
+async def test_ambiguous_requests_are_refused_and_end_the_connection(http: Http, name: str) -> None:
     async with Raw(http.port) as raw:
         raw.send(AMBIGUOUS[name] + request("GET", "/healthz"))
         response = await raw.response()
@@ -27,7 +27,7 @@ async def test_what_can_be_read_in_two_ways_is_refused_with_the_end(http: Http, 
     assert http.broker.parts.topic_registry.find("orders") is None
 
 
-async def test_what_is_ambiguous_is_refused_however_slowly_it_comes(http: Http) -> None:
+async def test_ambiguous_requests_in_small_packets_are_refused(http: Http) -> None:
     """The codec's own tests have all divisions; this one has packets."""
     for sent in AMBIGUOUS.values():
         async with Raw(http.port) as raw:

@@ -78,7 +78,7 @@ async def test_a_key_of_another_request_is_refused(http: Http, changed: dict[str
 
 
 @pytest.mark.parametrize("key", ["", '""', "a b", "k" * 256, "käse"])
-async def test_what_is_no_key_is_refused(http: Http, key: str) -> None:
+async def test_invalid_key_is_refused(http: Http, key: str) -> None:
     refused = await http.post("/v1/topics/orders/messages", b"x", idempotency_key=key)
     assert refused.status == 400
     assert http.broker.parts.topic_registry.find("orders") is None

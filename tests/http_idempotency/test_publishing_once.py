@@ -176,7 +176,7 @@ async def test_partitions_remember_nothing_of_a_publish_with_a_key(keyed: Keyed)
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_is_refused_for_good_is_part_of_the_answer_that_is_kept(keyed: Keyed) -> None:
+async def test_kept_response_includes_permanent_refusals(keyed: Keyed) -> None:
     await keyed.broker.topics.create("t", 1, {"max.message.bytes": "1000"})
     messages = [Message(b"a"), Message(b"b" * 2000), Message(b"c")]
     first = await keyed.publish("a", messages)

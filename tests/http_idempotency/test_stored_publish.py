@@ -55,7 +55,7 @@ def test_version_1_is_written_and_read_as_it_was_released() -> None:
     assert kept.is_stored_in_part
 
 
-def test_what_a_later_version_wrote_is_refused() -> None:
+def test_entry_of_a_later_version_is_refused() -> None:
     later = written()
     later.version = 2
     with pytest.raises(NewerFormat, match="was written by a later Sparrow"):

@@ -149,7 +149,7 @@ NO_REDRIVES: list[Any] = [
 ]
 
 
-async def test_what_cannot_be_redriven_or_shown_is_refused(http: Http) -> None:
+async def test_impossible_redrive_or_listing_is_refused(http: Http) -> None:
     await made(http.broker)
     for body in NO_REDRIVES:
         response = await call(http, "POST", f"{QUEUE}/redrive", body)

@@ -230,7 +230,7 @@ async def test_one_lease_is_settled_by_hand_without_a_body(http: Http) -> None:
     assert again["value"] == "b"
 
 
-async def test_one_message_comes_raw_with_what_belongs_to_it_in_headers(http: Http) -> None:
+async def test_single_message_comes_raw_with_its_metadata_in_headers(http: Http) -> None:
     await made(http.broker)
     await http.post(f"{QUEUE}/messages", b"\x00\xff", content_type="image/png", sparrow_key="k")
 
@@ -379,7 +379,7 @@ async def test_a_client_that_hangs_up_in_the_moment_of_the_lease_gives_it_back_u
         await settle(http, "ack", message["lease"])
 
 
-async def test_a_drain_ends_what_waits_with_an_empty_response(http: Http) -> None:
+async def test_drain_ends_waiting_requests_with_an_empty_response(http: Http) -> None:
     await made(http.broker)
     async with Raw(http.port) as raw:
         raw.send(request("POST", f"{QUEUE}/lease?wait_ms=60000", b""))
@@ -390,7 +390,7 @@ async def test_a_drain_ends_what_waits_with_an_empty_response(http: Http) -> Non
         assert (await raw.response()).json["messages"] == []
 
 
-async def test_a_queue_that_is_deleted_ends_what_waits(http: Http) -> None:
+async def test_deleting_a_queue_ends_waiting_requests(http: Http) -> None:
     await made(http.broker)
     waiting = asyncio.create_task(call(http, "POST", f"{QUEUE}/lease?wait_ms=60000"))
     await until_waiting(http)
@@ -400,7 +400,7 @@ async def test_a_queue_that_is_deleted_ends_what_waits(http: Http) -> None:
     assert (await waiting).code == "UNKNOWN_QUEUE"
 
 
-async def test_a_change_of_the_policy_goes_unnoticed_by_who_waits_and_who_settles(http: Http) -> None:
+async def test_policy_change_does_not_disturb_waiting_or_settling_consumers(http: Http) -> None:
     await made(http.broker, b"a")
     (message,) = await leased(http)
     waiting = asyncio.create_task(leased(http, "wait_ms=10000"))
@@ -540,7 +540,7 @@ async def test_an_unknown_queue_is_not_found(http: Http) -> None:
         assert (response.status, response.code) == (404, "UNKNOWN_QUEUE"), (method, path, response)
 
 
-async def test_what_becomes_too_large_when_it_is_read_holds_up_nobody(http: Http) -> None:
+async def test_record_too_large_after_decompression_holds_up_nobody(http: Http) -> None:
     await made(http.broker)
     for values_of_batch in ([bytes(65 << 20)], [b"fine"], [bytes(40 << 20)], [bytes(40 << 20)], [b"later"]):
         bomb = batch_of(*values_of_batch, clock=http.broker.clock, compression=Compression.ZSTD)

@@ -13,7 +13,7 @@ POSITIONS = st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)
 
 
 @given(POSITIONS)
-def test_what_is_written_is_read_back_but_for_partitions_at_0(positions: dict[int, int]) -> None:
+def test_written_positions_are_read_back_except_partitions_at_0(positions: dict[int, int]) -> None:
     read = parse_positions(format_positions(positions))
     assert {p: o for p, o in read.items() if o} == {p: o for p, o in positions.items() if o}
 
@@ -52,7 +52,7 @@ def test_any_text_is_positions_or_refused(text: str) -> None:
         "\u0663:\u0661",
     ],
 )
-def test_what_no_stream_ever_sent_is_refused(text: str) -> None:
+def test_positions_that_no_stream_sends_are_refused(text: str) -> None:
     with pytest.raises(InvalidArgument):
         parse_positions(text)
 

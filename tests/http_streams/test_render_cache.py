@@ -44,7 +44,7 @@ async def test_another_batch_at_the_same_offset_is_not_taken_for_the_first() -> 
     assert b"after" in found.pieces[0]
 
 
-async def test_what_is_kept_is_bounded() -> None:
+async def test_cached_bytes_are_bounded() -> None:
     cache = RenderCache(max_bytes=50_000)
     for offset in range(100):
         await rendered(cache, batch_at(offset, b"x" * 2000))
@@ -75,7 +75,7 @@ async def test_a_large_batch_is_rendered_once_for_many_who_ask_at_the_same_time(
     assert all(each[0].pieces is found[0][0].pieces for each in found)
 
 
-async def test_who_stops_waiting_for_a_large_batch_does_not_disturb_the_others() -> None:
+async def test_cancelled_reader_of_a_large_batch_does_not_disturb_others() -> None:
     cache, data = RenderCache(), batch_at(0, *[b"y" * 500] * 400, compression=Compression.ZSTD)
     impatient = asyncio.create_task(rendered(cache, data))
     patient = asyncio.create_task(rendered(cache, data))
@@ -99,7 +99,7 @@ async def test_a_batch_whose_bytes_are_damaged_is_refused() -> None:
 
 
 @given(st.lists(st.integers(0, 100), unique=True).map(sorted), st.integers(0, 101))
-def test_since_leaves_out_what_lies_before(offsets: list[int], start: int) -> None:
+def test_since_leaves_out_earlier_records(offsets: list[int], start: int) -> None:
     found = RenderedBatch(offsets, [b"%d" % offset for offset in offsets]).since(start)
     assert found.offsets == [offset for offset in offsets if offset >= start]
     assert found.pieces == [b"%d" % offset for offset in found.offsets]

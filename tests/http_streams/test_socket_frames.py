@@ -105,7 +105,7 @@ def test_any_object_is_a_frame_or_refused_with_its_id(frame: dict[str, Any]) -> 
         '{"a":' * 100_000,
     ],
 )
-def test_what_is_no_frame_is_refused(text: str) -> None:
+def test_invalid_frame_is_refused(text: str) -> None:
     assert isinstance(read(text), m.WrongFrame)
 
 

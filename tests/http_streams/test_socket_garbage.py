@@ -188,7 +188,7 @@ NO_FRAMES: list[tuple[bytes, int | None]] = [
 ]
 
 
-async def test_what_breaks_the_rules_of_frames_ends_the_connection_and_says_why(http: Http) -> None:
+async def test_broken_frame_ends_the_connection_with_a_reason(http: Http) -> None:
     for data, code in NO_FRAMES:
         async with raw_socket(http) as socket:
             socket.send(frame(TEXT, b'{"type":"ping"}') + data)
@@ -268,7 +268,7 @@ async def test_large_messages_take_turns_for_the_memory_that_all_share(make_http
         await _until(lambda: http.frontend.receive_budget.reserved_bytes == 0)
 
 
-async def test_who_goes_in_the_middle_of_a_large_message_frees_its_memory(make_http: MakeHttp) -> None:
+async def test_disconnect_in_a_large_message_frees_its_memory(make_http: MakeHttp) -> None:
     http = await make_http(receive_budget_bytes=1_000_000, max_body_bytes=900_000, small_body_bytes=1000)
     whole = frame(TEXT, b"x" * 800_000)
     async with raw_socket(http) as first, raw_socket(http) as second:

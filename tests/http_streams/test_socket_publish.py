@@ -126,14 +126,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_what_cannot_be_published_is_a_problem_and_the_socket_lives(http: Http) -> None:
+async def test_unpublishable_message_is_a_problem_and_keeps_the_socket(http: Http) -> None:
     async with socket_to(http.port) as socket:
         for members, code in REFUSED:
             assert await socket.refused("publish", id=1, **members) == code, members
             await socket.ask("publish", "published", topic="t", message={"value": "good"})
 
 
-async def test_of_several_messages_one_that_is_too_large_is_reported_at_its_index(http: Http) -> None:
+async def test_message_that_is_too_large_is_reported_at_its_index(http: Http) -> None:
     messages = [{"value": "a"}, {"value": "x" * 2_000_000}, {"value": "b"}]
     async with socket_to(http.port) as socket:
         found = (await socket.ask("publish", "published", topic="t", messages=messages))["messages"]
@@ -160,7 +160,7 @@ async def test_aiohttp_is_a_client_too(http: Http) -> None:
         assert kinds == ["subscribed", "assigned", "messages"]
 
 
-async def test_what_was_sent_before_a_goodbye_is_stored(http: Http) -> None:
+async def test_messages_sent_before_a_goodbye_are_stored(http: Http) -> None:
     async with socket_to(http.port) as socket:
         for number in range(50):
             await socket.send("publish", topic="t", message={"value": str(number)})

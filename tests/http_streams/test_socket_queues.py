@@ -98,7 +98,7 @@ async def test_each_subscriber_gets_every_record(http: Http) -> None:
         assert code == "INVALID_ARGUMENT"
 
 
-async def test_a_queue_may_be_made_by_who_takes_from_it(http: Http) -> None:
+async def test_consumer_may_create_its_queue(http: Http) -> None:
     async with socket_to(http.port) as socket:
         assert await socket.refused("subscribe", subscription="q", queue=QUEUE) == "UNKNOWN_QUEUE"
         await take(socket, create=True, credit=1)
@@ -127,7 +127,7 @@ async def leases(socket: Socket, count: int) -> list[str]:
     return [record["lease"] for record in await socket.records(count)]
 
 
-async def test_what_is_acknowledged_is_done(http: Http) -> None:
+async def test_acknowledged_record_is_done(http: Http) -> None:
     await work(http, "a", "b")
     async with socket_to(http.port) as socket:
         await take(socket, credit=2)
@@ -159,7 +159,7 @@ async def test_a_delayed_nack_does_not_come_at_once(http: Http) -> None:
         assert counts(http).delayed == 1
 
 
-async def test_what_is_rejected_ends_in_the_dead_letters(http: Http) -> None:
+async def test_rejected_record_becomes_a_dead_letter(http: Http) -> None:
     await work(http, "a", delivery_limit=9)
     async with socket_to(http.port) as socket:
         await take(socket, credit=1)
@@ -168,7 +168,7 @@ async def test_what_is_rejected_ends_in_the_dead_letters(http: Http) -> None:
         await until(http, dead=1)
 
 
-async def test_what_is_released_comes_again_and_does_not_count(http: Http) -> None:
+async def test_released_record_is_delivered_again_uncounted(http: Http) -> None:
     await work(http, "a")
     async with socket_to(http.port) as socket:
         await take(socket, credit=1)
@@ -186,7 +186,7 @@ async def test_a_lease_may_be_extended(http: Http) -> None:
         await socket.ask("ack", "acked", subscription="q", leases=held)
 
 
-async def test_of_several_leases_those_that_do_not_hold_are_named(http: Http) -> None:
+async def test_leases_that_ended_are_named_in_the_response(http: Http) -> None:
     await work(http, "a", "b")
     await fill(http, "other", "x")
     await http.broker.queues.create("other")
@@ -235,7 +235,7 @@ async def test_topics_have_nothing_to_acknowledge_and_queues_nothing_to_commit(h
 # ── partings ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_unsubscribing_gives_back_what_is_not_settled(http: Http) -> None:
+async def test_unsubscribing_releases_unsettled_records(http: Http) -> None:
     await work(http, "a", "b")
     async with socket_to(http.port) as socket:
         await take(socket, credit=2)
@@ -248,7 +248,7 @@ async def test_unsubscribing_gives_back_what_is_not_settled(http: Http) -> None:
         assert (await socket.records(1))[0]["delivery_count"] == 1
 
 
-async def test_an_orderly_goodbye_gives_back_what_is_not_settled(http: Http) -> None:
+async def test_orderly_goodbye_releases_unsettled_records(http: Http) -> None:
     await work(http, "a")
     async with socket_to(http.port) as socket:
         await take(socket, credit=1)
@@ -257,7 +257,7 @@ async def test_an_orderly_goodbye_gives_back_what_is_not_settled(http: Http) -> 
 
 
 @pytest.mark.parametrize("code", [None, 1011])
-async def test_a_lost_connection_keeps_its_leases_for_who_comes_back(http: Http, code: int | None) -> None:
+async def test_leases_of_a_lost_connection_are_kept_for_its_return(http: Http, code: int | None) -> None:
     await work(http, "a")
     async with socket_to(http.port) as socket:
         await take(socket, credit=1, consumer="worker-1")

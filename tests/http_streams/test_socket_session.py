@@ -48,7 +48,7 @@ async def test_wrong_credentials_in_the_handshake_are_refused_before_it_opens(ma
     assert await refused(http.port, authorization="Bearer wrong") == 401
 
 
-async def test_hello_logs_in_and_what_follows_it_waits(make_http: MakeHttp) -> None:
+async def test_hello_logs_in_and_later_messages_wait(make_http: MakeHttp) -> None:
     config = BrokerConfig(allow_unnamed_resources=True)
     http = await make_http(users={"bob": "pass word"}, config=config)
     async with socket_to(http.port) as socket:
@@ -82,7 +82,7 @@ async def test_a_client_that_does_not_log_in_is_refused_and_disconnected(make_ht
     assert http.broker.parts.topic_registry.find("t") is None
 
 
-async def test_who_says_nothing_is_put_out_after_a_while(
+async def test_silent_client_is_disconnected_after_a_timeout(
     make_http: MakeHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sockets, "HELLO_S", 0.0)
@@ -142,7 +142,7 @@ async def gone(http: Http) -> None:
 # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_drain_answers_what_is_due_and_says_goodbye(http: Http) -> None:
+async def test_drain_sends_due_responses_and_a_goodbye(http: Http) -> None:
     async with socket_to(http.port) as socket:
         await socket.ask("publish", "published", topic="t", message={"value": "x"})
         for number in range(20):

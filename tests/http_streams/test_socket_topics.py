@@ -68,7 +68,7 @@ async def test_records_come_in_frames_that_clients_can_take(http: Http) -> None:
         assert max(frames) <= 2
 
 
-async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_records(
+async def test_compressed_batches_are_decoded_only_as_far_as_they_are_sent_soon(
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await http.broker.topics.create("t", 1)
@@ -129,7 +129,7 @@ async def test_a_subscription_begins_at_its_start_position(http: Http) -> None:
             assert values(await socket.records(len(found))) == found, place
 
 
-async def test_by_default_only_what_comes_later_is_read(http: Http) -> None:
+async def test_default_start_reads_only_later_records(http: Http) -> None:
     await fill(http, "t", "a")
     async with socket_to(http.port) as socket:
         assert (await subscribe(socket, topic="t", credit=10))["partitions"] == [
@@ -139,7 +139,7 @@ async def test_by_default_only_what_comes_later_is_read(http: Http) -> None:
         assert values(await socket.records(1)) == ["b"]
 
 
-async def test_who_comes_back_names_the_offsets_where_it_was(make_http: MakeHttp) -> None:
+async def test_returning_client_resumes_at_its_offsets(make_http: MakeHttp) -> None:
     http = await make_http(config=BrokerConfig(default_partitions=2))
     await fill(http, "t", "a", "b", partition=0)
     await fill(http, "t", "c", "d", partition=1)
@@ -193,7 +193,7 @@ async def test_a_gap_is_reported_where_records_are_gone(http: Http) -> None:
         assert values(await socket.records(1)) == ["c"]
 
 
-async def test_base64_throughout_for_who_asks_for_it(http: Http) -> None:
+async def test_base64_throughout_on_request(http: Http) -> None:
     await fill(http, "t", "a")
     async with socket_to(http.port) as socket:
         await subscribe(socket, topic="t", from_="beginning", encoding="base64", credit=1)
@@ -302,7 +302,7 @@ async def test_members_of_a_group_share_the_partitions_and_take_over_from_each_o
         assert values(await one.records(1)) == ["x"]
 
 
-async def test_who_is_no_member_of_a_group_does_not_commit(http: Http) -> None:
+async def test_client_outside_the_group_does_not_commit(http: Http) -> None:
     await fill(http, "t", "a")
     await fill(http, "other", "a")
     offsets = [{"topic": "t", "partition": 0, "offset": 1}]

@@ -104,14 +104,14 @@ async def test_a_partition_that_is_added_is_read_from_its_beginning(filled: Http
         assert events.last_id == "1:1,0:3"
 
 
-async def test_what_is_no_text_is_base64(http: Http) -> None:
+async def test_binary_values_are_base64(http: Http) -> None:
     await http.broker.topics.create("t")
     await http.broker.records.publish("t", 0, build_batch([b"\xff\x00"]))
     async with event_stream(http.port, BEGINNING) as events:
         assert (await events.next()).json["value_base64"] == "/wA="
 
 
-async def test_base64_throughout_for_who_asks_for_it(filled: Http) -> None:
+async def test_base64_throughout_on_request(filled: Http) -> None:
     async with event_stream(filled.port, f"{BEGINNING}&encoding=base64") as events:
         assert (await events.next()).json["value_base64"] == "YQ=="
 
@@ -277,7 +277,9 @@ async def test_a_client_that_goes_leaves_nothing_behind(filled: Http) -> None:
 # ── many, and slow ones ───────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_many_follow_is_rendered_once(filled: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_for_many_followers_are_rendered_once(
+    filled: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[object] = []
     real = render_cache._rendered
     monkeypatch.setattr(render_cache, "_rendered", lambda key, batch: (made.append(key), real(key, batch))[1])
@@ -318,7 +320,7 @@ async def _unsent_bytes(http: Http) -> int:
     return sizes[-1]
 
 
-async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_events(
+async def test_compressed_batches_become_events_only_as_far_as_they_are_sent_soon(
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await http.broker.topics.create("t", 1)

@@ -28,7 +28,7 @@ async def until_throttled(http: Http, socket_count: int = 1) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_what_is_published_over_a_socket_is_throttled(http: Http) -> None:
+async def test_publishing_over_a_socket_is_throttled(http: Http) -> None:
     await fill(http, "t", "a")
     await limit(http, "producer_byte_rate")
     async with socket_to(http.port) as socket:

@@ -75,7 +75,7 @@ async def restart(broker: RunningBroker) -> None:
 
 
 @pytest.mark.slow
-async def test_leases_of_a_socket_survive_a_crash_and_are_settled_by_who_comes_back(
+async def test_leases_of_a_socket_survive_a_crash_and_are_settled_after_reconnecting(
     broker: RunningBroker,
 ) -> None:
     port = port_of(broker)

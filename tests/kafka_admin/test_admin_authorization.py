@@ -245,7 +245,7 @@ NEWEST = {34: 2, 35: 5, 43: 2, 45: 1, 46: 0, 55: 2, 57: 2, 74: 1}
 
 
 @pytest.mark.parametrize(("key", "operation", "given", "code_of"), CLUSTER_CALLS)
-async def test_what_is_done_to_the_cluster_needs_a_right_to_the_cluster(
+async def test_cluster_operations_need_a_right_on_the_cluster(
     guarded: Guarded, key: int, operation: Operation, given: Any, code_of: Callable[[Any], Any]
 ) -> None:
     def work(raw: RawClient) -> Any:

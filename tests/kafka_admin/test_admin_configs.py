@@ -216,7 +216,7 @@ def test_this_broker_wins_over_all_brokers_and_both_over_its_file(own: RawClient
     assert values(own, BROKER, "") == {"log.roll.ms": "6000"}
 
 
-def test_what_was_set_on_brokers_survives_kill_9(topic: str) -> None:
+def test_broker_configuration_survives_kill_9(topic: str) -> None:
     with sparrow.testing.broker(process=True) as broker:
         with RawClient(broker.kafka) as raw:
             make(raw, topic)
@@ -242,7 +242,7 @@ def test_what_was_set_on_brokers_survives_kill_9(topic: str) -> None:
         ("log.retention.ms", "soon"),
     ],
 )
-def test_what_a_running_broker_cannot_change_is_refused(raw: RawClient, name: str, given: str) -> None:
+def test_static_broker_configuration_is_refused(raw: RawClient, name: str, given: str) -> None:
     for resource in ("", "1"):
         refused = alter(raw, BROKER, resource, (name, SET, given))
         assert refused.error_code is E.invalid_request
@@ -334,7 +334,7 @@ def test_a_group_has_the_brokers_values_until_it_sets_its_own(raw: RawClient, to
     assert value(raw, GROUP, group, name) == "45000"
 
 
-def test_what_a_group_cannot_be_is_refused(raw: RawClient, topic: str) -> None:
+def test_invalid_group_configuration_is_refused(raw: RawClient, topic: str) -> None:
     assert alter(raw, GROUP, topic, ("color", SET, "1")).error_code is E.invalid_config
     assert alter(raw, GROUP, topic, ("consumer.session.timeout.ms", SET, "1")).error_code is E.invalid_config
     assert (

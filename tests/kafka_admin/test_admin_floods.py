@@ -49,7 +49,7 @@ async def _forever(begun: list[int], number: int) -> None:
     await asyncio.Event().wait()
 
 
-async def test_what_is_not_done_in_time_is_answered_with_a_timeout() -> None:
+async def test_operations_that_take_too_long_are_answered_with_a_timeout() -> None:
     begun: list[int] = []
     works: list[Any] = [_forever(begun, number) for number in range(120)]
     found = await outcomes(timedelta(), works)

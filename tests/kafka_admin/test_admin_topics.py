@@ -186,7 +186,7 @@ def test_a_topic_is_deleted_by_name_or_by_id(raw: RawClient, topic: str) -> None
     assert not exists(raw, f"{topic}-2")
 
 
-def test_what_is_not_there_is_not_deleted(raw: RawClient, topic: str) -> None:
+def test_missing_topic_is_not_deleted(raw: RawClient, topic: str) -> None:
     unknown = uuid.uuid4()
     assert delete(raw, (topic, None)) == [(topic, None, E.unknown_topic_or_partition)]
     assert delete(raw, (None, unknown)) == [(None, unknown, E.unknown_topic_id)]

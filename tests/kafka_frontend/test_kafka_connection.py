@@ -144,7 +144,7 @@ def test_a_client_of_another_protocol_gets_a_reply_in_it_and_is_disconnected(
     assert is_alive(broker)
 
 
-def test_what_was_asked_before_bad_bytes_is_answered(raw: RawClient) -> None:
+def test_requests_before_bad_bytes_are_answered(raw: RawClient) -> None:
     raw.send_bytes(encode(VERSIONS, 1) + frame(b"\x00"))
     assert int.from_bytes(raw.receive_frame()[:4]) == 1
     assert raw.is_closed()

@@ -173,7 +173,7 @@ def session(
     )
 
 
-def test_a_session_returns_what_is_new(raw: RawClient, topic: str) -> None:
+def test_session_returns_new_records(raw: RawClient, topic: str) -> None:
     topic_id = fill(raw, topic, 1)
     first = raw.call(session(topic_id, 0, 0, [at(0), at(0, 1)]))
     assert first.session_id > 0
@@ -307,7 +307,7 @@ def test_an_empty_log_has_no_times(raw: RawClient, topic: str) -> None:
         assert offset_of(raw, 7, topic, timestamp) == (ErrorCode.none, -1, -1)
 
 
-def test_offsets_of_what_is_not_there(raw: RawClient, topic: str) -> None:
+def test_offset_of_a_missing_topic_is_an_error(raw: RawClient, topic: str) -> None:
     assert offset_of(raw, 7, topic, -1)[0] is ErrorCode.unknown_topic_or_partition
 
 

@@ -163,7 +163,7 @@ async def test_a_flood_of_requests_does_not_delay_others(
     assert max(Counter(seen).values()) < 100
 
 
-def test_what_was_sent_before_the_client_hung_up_is_done(
+def test_requests_sent_before_the_client_hung_up_are_done(
     raw: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     make_topic(raw, topic)

@@ -132,7 +132,7 @@ def test_a_member_lives_in_every_version(raw: RawClient, name: str, version: int
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_what_is_wrong_with_a_join_is_named_in_every_version(raw: RawClient, name: str, version: int) -> None:
+def test_error_of_a_join_is_named_in_every_version(raw: RawClient, name: str, version: int) -> None:
     for given, code in (
         ({"session_timeout": timedelta(milliseconds=1)}, ErrorCode.invalid_session_timeout),
         ({"protocols": ()}, ErrorCode.inconsistent_group_protocol),

@@ -25,7 +25,7 @@ from tests.kafka_transactions.workers import (
 
 
 @pytest.mark.parametrize("kind", WORKERS)
-def test_readers_of_committed_records_see_what_was_committed(
+def test_readers_of_committed_records_see_committed_transactions(
     broker: RunningBroker, topic: str, kind: type[Worker]
 ) -> None:
     worker = kind(broker.kafka, f"id-{topic}")

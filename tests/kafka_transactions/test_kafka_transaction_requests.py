@@ -169,7 +169,7 @@ def test_a_producer_without_transactions_gets_an_id_of_its_own(raw: RawClient, v
         ({"producer_epoch": 5}, ErrorCode.invalid_request),
     ],
 )
-def test_what_is_wrong_with_an_init_producer_id_is_named(
+def test_error_of_an_init_producer_id_is_named(
     producer: Producer, fields: dict[str, int], code: ErrorCode
 ) -> None:
     found = producer.initialize(**fields)  # type: ignore[arg-type]
@@ -213,7 +213,7 @@ def test_every_version_adds_partitions_and_offsets_and_ends(
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_clients_of_kip_890_leave_it_to_the_broker_what_takes_part(
+def test_broker_adds_partitions_for_clients_of_kip_890(
     producer: Producer, raw: RawClient, topic: str, version: int
 ) -> None:
     name = make_topic(raw, topic) if version >= 13 else topic

@@ -55,7 +55,7 @@ async def quick_peer(budget: SendBudget) -> Peer:
     return peer
 
 
-async def test_a_response_gets_an_eighth_of_what_is_free() -> None:
+async def test_response_gets_an_eighth_of_the_free_bytes() -> None:
     budget = SendBudget(64 * MIB)
     sizes = [await Peer(budget).send(100 * MIB, 65 * KIB) for _ in range(4)]
     assert sizes[0] == 6 * MIB  # of the three quarters that all connections may use
@@ -121,7 +121,7 @@ async def test_a_piece_counts_whole_until_its_last_byte_is_taken() -> None:
     assert budget.used_bytes() == 0
 
 
-async def test_who_takes_nothing_is_closed_while_others_wait_and_only_then(
+async def test_connection_that_reads_nothing_is_closed_only_while_others_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(send_budget, "STALL_S", 0.3)

@@ -316,7 +316,7 @@ def acknowledged_before_kill(path: str, first: int, after_lines: int) -> list[in
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_survives_kill_9(path: str) -> None:
+def test_acknowledged_writes_survive_kill_9(path: str) -> None:
     dice = random.Random(42)
     acknowledged: set[int] = set()
     for _ in range(8):

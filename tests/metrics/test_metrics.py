@@ -93,7 +93,7 @@ async def test_a_family_of_many_values_has_one_head(http: Http) -> None:
 # ── values ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_topics_show_what_went_in_and_out_and_what_is_there(http: Http) -> None:
+async def test_topics_show_traffic_and_stored_bytes(http: Http) -> None:
     await publish(http.broker, "orders", 30)
     await publish(http.broker, "orders", 12, partition=1)
     await http.broker.topics.create("idle", 3)

@@ -85,7 +85,7 @@ async def test_fetches_under_way_are_answered_in_the_order_of_asking(
         ({"topic_id": "x" * 200}, "INVALID_ARGUMENT", "no UUID"),
     ],
 )
-async def test_what_is_wrong_fails_that_fetch_and_ends_nothing(
+async def test_wrong_fetch_fails_alone(
     broker: Broker, client: RawClient, wanted: dict[str, Any], code: str, text: str
 ) -> None:
     await filled(broker, "orders", [b"a"])
@@ -317,7 +317,7 @@ async def test_a_reader_over_its_quota_gets_its_next_fetch_later(
     assert loop.time() - begun > 0.5
 
 
-async def test_fetches_are_counted_as_what_was_read_and_as_requests(
+async def test_fetches_count_bytes_and_requests(
     broker: Broker, listener: Listener, client: RawClient
 ) -> None:
     await filled(broker, "orders", [b"a", b"b"], [b"c"])

@@ -53,7 +53,7 @@ def test_a_position_is_wrong_by_a_step_at_most_grows_and_is_exact_at_the_ends(
 
 
 @given(_batches, st.integers(0, 300), st.integers(1, 5000))
-def test_what_is_reached_is_the_end_of_a_batch_within_the_limit_or_one_step(
+def test_estimate_ends_with_a_batch_within_the_limit_or_after_one_step(
     batches: list[tuple[int, int]], at: int, max_bytes: int
 ) -> None:
     laid = Laid(batches)
@@ -95,7 +95,7 @@ async def test_a_topic_is_cut_into_parts_of_about_equal_size(broker: Broker, cli
     assert await call(client, "topic.reach", (0, 200, 100)) == [200]
 
 
-async def test_what_retention_took_is_passed_over(broker: Broker, client: RawClient) -> None:
+async def test_offsets_removed_by_retention_are_skipped(broker: Broker, client: RawClient) -> None:
     await filled(broker, "orders", *[[bytes(5000)] for _ in range(20)])
     await broker.topics.delete_records("orders", {0: 10})
     (weight,) = await call(client, "topic.weigh", (0, 0, 20))

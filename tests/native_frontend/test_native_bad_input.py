@@ -135,7 +135,7 @@ async def test_frames_for_a_channel_that_just_ended_are_ignored(broker: Broker, 
     await client.subscribe("orders", credit_bytes=1)
 
 
-async def test_an_error_that_repeats_what_was_sent_is_cut_and_reported(client: RawClient) -> None:
+async def test_error_that_quotes_its_input_is_cut_and_reported(client: RawClient) -> None:
     client.send(m.Subscribe([m.Selector("orders")], isolation="\0" * 5_000_000), 2)
     error = await client.expect(m.Error, 2)
     assert error.code == "INVALID_ARGUMENT"

@@ -29,7 +29,7 @@ async def test_clients_get_a_goodbye_and_the_frontend_is_closed(
     assert listener.frontend.connections == 0
 
 
-async def test_what_was_under_way_is_confirmed(broker: Broker, listener: Listener, client: RawClient) -> None:
+async def test_pending_publishes_are_confirmed(broker: Broker, listener: Listener, client: RawClient) -> None:
     await broker.topics.create("orders", 1)
     await client.open_producer()
     draining = asyncio.ensure_future(listener.frontend.drain(5))

@@ -194,7 +194,7 @@ async def test_refused_connections_take_no_slot_of_others(
     await listener.client()
 
 
-async def test_of_very_many_refused_connections_some_are_closed_without_a_word(
+async def test_many_refused_connections_are_closed_without_an_error(
     open_listener: OpenListener, broker: Broker
 ) -> None:
     listener = await open_listener(broker, max_connections=1)
@@ -318,7 +318,7 @@ async def test_work_rests_while_it_may_not_run_and_goes_on() -> None:
     assert sorted(done) == [0, 1, 2, 3, 4]
 
 
-async def test_a_cancelled_queue_drops_what_waits() -> None:
+async def test_cancelled_queue_drops_waiting_work() -> None:
     queue = WorkQueue(1, lambda: True, lambda _: None)
     started = asyncio.Event()
 

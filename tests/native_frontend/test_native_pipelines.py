@@ -91,7 +91,7 @@ async def test_reader_learns_the_group_that_a_task_named(client: RawClient) -> N
         ("group.introduce", {"reader": "r", "group": ""}),
     ],
 )
-async def test_what_makes_no_sense_is_refused_and_nothing_is_kept_of_it(
+async def test_invalid_reports_are_refused_and_not_kept(
     client: RawClient, verb: str, arguments: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidArgument):

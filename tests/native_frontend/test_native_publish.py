@@ -118,7 +118,7 @@ async def test_a_batch_with_a_right_crc_and_a_wrong_record_fails_alone(client: R
     assert [outcome[ref].base_offset for ref in (2, 3)] == [0, 1]
 
 
-async def test_closing_a_producer_confirms_what_is_under_way_first(client: RawClient) -> None:
+async def test_closing_a_producer_confirms_pending_publishes_first(client: RawClient) -> None:
     await _topic(client)
     await client.open_producer()
     client.send(m.Publish(1, "orders", 0), 1, batch_of(b"a"))

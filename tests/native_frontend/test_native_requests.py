@@ -149,7 +149,7 @@ class Tokens:
 
 
 @pytest.mark.parametrize("awaits", [False, True])
-async def test_credentials_decide_who_may_come_in(
+async def test_wrong_credentials_are_refused_and_right_ones_accepted(
     broker: Broker, awaits: bool, open_listener: OpenListener
 ) -> None:
     listener = await open_listener(broker, Tokens(awaits=awaits))

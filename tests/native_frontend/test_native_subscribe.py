@@ -22,7 +22,7 @@ async def _filled(broker: Broker, topic: str, *values: bytes) -> None:
         await broker.records.publish(topic, 0, batch_of(value), acks=1)
 
 
-async def test_push_delivers_what_is_there_and_what_comes(broker: Broker, client: RawClient) -> None:
+async def test_push_delivers_present_and_later_records(broker: Broker, client: RawClient) -> None:
     await _filled(broker, "orders", b"a")
     await client.subscribe("orders", credit_bytes=1 << 20)
     assigned = await client.expect(m.Assigned, 2)

@@ -235,7 +235,7 @@ def test_tls_at_a_port_without_is_a_line_of_the_log(plain, port, caplog, monkeyp
     assert "it is served without TLS" in line
 
 
-def test_the_log_is_not_filled_by_those_who_connect_again_and_again(plain, caplog, monkeypatch):
+def test_repeated_connections_do_not_fill_the_log(plain, caplog, monkeypatch):
     monkeypatch.setattr("sparrow.frontends.transport.wrong_port.LOG_INTERVAL_S", 3600.0)
     with caplog.at_level(logging.WARNING, "sparrow.ports"):
         for _ in range(5):

@@ -130,7 +130,7 @@ def test_a_name_that_the_broker_declares_means_its_file(run, home):
         (("p.yml", "--url", "kafka://h"), 78, "its scheme is 'kafka'"),
     ],
 )
-def test_run_refuses_what_is_wrong_before_spark_starts(arguments, code, sentence, run, home):
+def test_run_refuses_wrong_files_before_spark_starts(arguments, code, sentence, run, home):
     write(home, WRONG, "wrong.yml")
     write(home, clean())
     before = set(sys.modules)

@@ -26,7 +26,7 @@ def test_a_column_that_is_not_there_is_found(query):
 
 
 @pytest.mark.parametrize("query", [*QUERIES, *WRONG_QUERIES])
-def test_nothing_is_missing_in_what_is_not_known(query):
+def test_unknown_columns_are_not_reported_as_missing(query):
     assert resolve(parse_query(query), {"input": UNKNOWN, "people": SOURCES["people"]}).missing == ()
 
 

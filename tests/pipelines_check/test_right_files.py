@@ -225,7 +225,7 @@ def test_durations_are_words_or_units(text, ms):
 @pytest.mark.parametrize(
     "text", ["", "soon", "minutes", "10 minuts", "-1 s", "1 second ago", None, True, "9" * 50]
 )
-def test_what_is_no_duration_is_refused(text):
+def test_invalid_duration_is_refused(text):
     with pytest.raises(ValueError):
         read_duration_ms(text)
 
@@ -272,7 +272,7 @@ def test_a_function_is_found_in_a_package_without_running_it(home):
     assert "shop" not in sys.modules
 
 
-def test_a_flow_may_read_what_another_will_write_before_it_is_there(home):
+def test_flow_may_read_a_table_that_another_flow_will_write(home):
     table = "tables: {totals: {parquet: ./out}}"
     other = "  other: {from: x, steps: [sql: 'SELECT * FROM input JOIN totals USING (id)'], to: console}"
     (home / "p.yml").write_text(clean(to="{parquet: ./out}", top=(other, table)))

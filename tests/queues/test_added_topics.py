@@ -29,7 +29,7 @@ async def test_records_of_an_added_topic_are_delivered_from_the_start_of_the_pol
 
 
 @pytest.mark.parametrize("order", ["none", "key", "parented"])
-async def test_what_is_known_of_records_outlives_the_addition_and_a_crash(work: Work, order):
+async def test_state_of_records_survives_an_addition_and_a_crash(work: Work, order):
     await work.create("q", ["one"], order=order)
     await work.publish("one", [b"done", b"back", b"left"], keys=[b"1", b"2", b"3"])
     consumer = await work.consumer("q", "c")
@@ -47,7 +47,7 @@ async def test_what_is_known_of_records_outlives_the_addition_and_a_crash(work: 
     assert work.queue("q").definition.topics == ("one", "two")
 
 
-async def test_to_add_topics_is_refused_to_who_may_not_and_where_dead_letters_would_come_back(work: Work):
+async def test_adding_topics_needs_rights_and_must_not_feed_dead_letters_back(work: Work):
     await work.create("q", ["one"])
     with pytest.raises(InvalidArgument, match="one of its own topics"):
         await work.broker.queues.add_topics("q", ["q.dead"])

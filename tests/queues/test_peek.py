@@ -34,7 +34,7 @@ async def test_records_of_large_batches_are_peeked_without_reading_the_others(
     assert decoded <= 1000
 
 
-async def test_what_is_skipped_is_counted_over_all_states(work: Work) -> None:
+async def test_skipped_records_are_counted_over_all_states(work: Work) -> None:
     await work.create("jobs")
     await work.publish("jobs", [b"%d" % n for n in range(10)])
     consumer = await work.consumer("jobs")

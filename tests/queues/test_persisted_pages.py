@@ -57,7 +57,7 @@ def test_a_page_of_nothing_to_keep_is_no_entry() -> None:
         max_size=30,
     )
 )
-def test_what_must_be_kept_comes_back_and_nothing_else(drawn) -> None:
+def test_page_restores_only_persisted_states(drawn) -> None:
     leases = {7: Lease("ann", 1, 2, 0, "oops", "REJECTED")}
     held = RangeMap()
     for first, size, state, level, count in drawn:
@@ -103,7 +103,7 @@ def test_a_page_of_version_1_is_read() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"\x00", b"\x91\x01", msgspec.msgpack.encode([1, [], [[6, 4]], b"\0\0", b"\1\0"])]
 )
-def test_what_is_no_page_is_refused(value) -> None:
+def test_invalid_page_is_refused(value) -> None:
     with pytest.raises(DirectoryUnreadable, match="q//t/0/3"):
         pages.decode_page(entry(value), 3, 0, 0)
 

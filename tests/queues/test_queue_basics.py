@@ -45,7 +45,7 @@ async def test_state_survives_a_restart(work: Work) -> None:
     assert [r.value for r in await take(one)] == [b"b", b"d"]
 
 
-async def test_settling_what_is_not_leased_is_refused_without_effect(work: Work) -> None:
+async def test_settling_an_unleased_record_is_refused_without_effect(work: Work) -> None:
     await work.create("jobs", lease_ms=1000)
     await work.publish("jobs", [b"a", b"b"])
     one, two = await work.consumer("jobs"), await work.consumer("jobs")
@@ -82,7 +82,7 @@ async def test_a_late_settlement_fails_with_lease_expired_though_another_consume
     assert values(await two.lease(1, wait_ms=500)) == [b"a"]
 
 
-async def test_a_waiting_lease_gets_what_is_published(work: Work) -> None:
+async def test_waiting_lease_gets_new_records(work: Work) -> None:
     await work.create("jobs")
     one = await work.consumer("jobs")
     waiting = asyncio.create_task(take(one, wait_ms=20_000))

@@ -81,7 +81,7 @@ def test_messages_that_are_handled_long_before_they_expire_leave_no_timers() -> 
     assert len(subscriber.expiry_timers) < 40_000
 
 
-def test_messages_that_come_back_one_by_one_share_what_is_remembered_of_them() -> None:
+def test_messages_returned_one_by_one_share_their_state() -> None:
     state = make(delivery_limit=0)
     subscriber = state.subscribers[""]
     find_plain(state, 0, 20_000)
@@ -112,7 +112,7 @@ def test_a_lease_of_one_message_does_not_scan_a_million_that_expired_singly(monk
     assert pops < 50
 
 
-def test_more_than_was_asked_for_stays_ready_behind_what_expired() -> None:
+def test_surplus_records_stay_ready_behind_expired_ones() -> None:
     state = make()
     subscriber = state.subscribers[""]
     find_plain(state, 0, 100)

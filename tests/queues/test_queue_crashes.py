@@ -169,7 +169,7 @@ async def test_an_acknowledgement_that_could_not_be_kept_is_kept_as_soon_as_ther
     assert [r.value for r in await take(one)] == [b"2"]
 
 
-async def test_what_a_new_subscriber_gets_is_what_is_not_finished_yet(work: Work) -> None:
+async def test_new_subscriber_gets_unfinished_records(work: Work) -> None:
     await work.create("jobs")
     await work.publish("jobs", [b"1", b"2", b"3", b"4"])
     one = await work.consumer("jobs")

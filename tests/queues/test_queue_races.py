@@ -51,7 +51,7 @@ async def test_a_lease_that_is_cancelled_leaves_a_later_one_of_the_same_records_
     await ack(one, records(leased))
 
 
-async def test_what_ended_while_it_was_read_is_not_handed_out(work: Work) -> None:
+async def test_lease_that_ended_during_its_read_is_not_handed_out(work: Work) -> None:
     await work.create("jobs", lease_ms=1000)
     await work.publish("jobs", [b"1"])
     one, two = await work.consumer("jobs"), await work.consumer("jobs")
@@ -178,7 +178,7 @@ async def test_a_parented_queue_with_more_than_is_known_ahead_is_purged(
 
 
 @pytest.mark.parametrize("order", ["none", "key", "parented"])
-async def test_a_purge_leaves_what_is_leased_alone(work: Work, order: str) -> None:
+async def test_purge_leaves_leased_records_alone(work: Work, order: str) -> None:
     await work.create("jobs", order=order)
     await work.publish("jobs", [b"%d" % n for n in range(5000)], keys=[b"%d" % (n % 7) for n in range(5000)])
     one = await work.consumer("jobs")
@@ -218,9 +218,7 @@ async def test_a_message_whose_time_is_over_while_it_is_leased_expires_when_it_c
 
 
 @pytest.mark.parametrize("verb", [Verb.ACK, Verb.NACK, Verb.REJECT, Verb.EXTEND, Verb.RELEASE])
-async def test_what_is_said_of_a_lease_that_ended_does_not_concern_the_next_one(
-    work: Work, verb: Verb
-) -> None:
+async def test_settlement_of_an_ended_lease_does_not_affect_the_next_one(work: Work, verb: Verb) -> None:
     """It crosses the record on its way to the same consumer."""
     await work.create("jobs", lease_ms=1000)
     await work.publish("jobs", [b"1"])

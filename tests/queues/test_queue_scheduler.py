@@ -61,7 +61,7 @@ async def test_more_than_a_few_records_are_looked_at_at_once(work: Work, monkeyp
             await asyncio.sleep(0)
 
 
-async def test_what_was_just_published_is_peeked_at_and_counted(work: Work, monkeypatch) -> None:
+async def test_just_published_records_are_peeked_at_and_counted(work: Work, monkeypatch) -> None:
     monkeypatch.setattr(scanner, "_LATEST_S", 60.0)
     await work.create("jobs")
     await work.publish("jobs", [b"1"])

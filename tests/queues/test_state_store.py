@@ -71,7 +71,7 @@ class TestWithoutAppends(MetaStoreConformance):
         return lambda: WithItsMetaStore(MemoryMetaStore(), Machine().open_journal(None))
 
 
-async def test_what_was_appended_is_read_at_once_and_after_a_kill() -> None:
+async def test_appended_entries_are_read_at_once_and_after_a_kill() -> None:
     machine = Machine()
     store = await machine.start()
     await store.append([Put("page", "a", b"1"), Put("page", "b", b"1")])
@@ -91,7 +91,7 @@ async def test_what_was_appended_is_read_at_once_and_after_a_kill() -> None:
     assert await values(machine.meta) == expected
 
 
-async def test_a_write_is_newer_than_what_was_appended_before_it() -> None:
+async def test_write_is_newer_than_earlier_appends() -> None:
     machine = Machine()
     store = await machine.start()
     await store.append([Put("page", "other", b"0")])

@@ -79,7 +79,7 @@ def test_statistics_of_subscribers_and_consumers_are_shown(client: Client, name:
         job.ack()
 
 
-def test_what_the_broker_refuses_is_raised(client: Client, name: str) -> None:
+def test_refusal_of_the_broker_is_raised(client: Client, name: str) -> None:
     with pytest.raises(InvalidConfig, match="lease_ms is 1"):
         client.admin.create_queue(name, policy={"lease_ms": 1})
     for call in (

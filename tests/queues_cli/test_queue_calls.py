@@ -160,7 +160,7 @@ VERBS = {each for each in HANDLERS if each.startswith("queue.")}
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS - {"queue.create", "queue.ensure", "queue.list"}))
-async def test_what_concerns_a_queue_that_is_not_there_says_so(client: RawClient, verb: str) -> None:
+async def test_calls_on_a_missing_queue_say_so(client: RawClient, verb: str) -> None:
     with pytest.raises(UnknownQueue, match="there is no queue 'nowhere'"):
         await client.call(verb, name="nowhere")
 

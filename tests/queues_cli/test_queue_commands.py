@@ -81,7 +81,7 @@ def test_paused_queue_is_shown_as_such(run: Run, name: str) -> None:
     assert run("list", name).rows[1][-1] == "no"
 
 
-def test_purge_finishes_what_is_there(run: Run, client: Client, name: str) -> None:
+def test_purge_finishes_present_records(run: Run, client: Client, name: str) -> None:
     run("create", name)
     for value in (b"a", b"b", b"c"):
         client.publish(name, value)
@@ -92,7 +92,7 @@ def test_purge_finishes_what_is_there(run: Run, client: Client, name: str) -> No
 
 
 @pytest.mark.parametrize("command", ["purge", "delete"])
-def test_what_cannot_be_undone_needs_yes_without_a_terminal(run: Run, name: str, command: str) -> None:
+def test_irreversible_commands_need_yes_without_a_terminal(run: Run, name: str, command: str) -> None:
     run("create", name)
     found = run(command, name)
     assert (found.code, found.out) == (1, "")

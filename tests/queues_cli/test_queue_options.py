@@ -49,7 +49,7 @@ def test_durations_times_and_names_become_settings():
     }
 
 
-def test_what_was_not_said_is_not_set():
+def test_omitted_options_are_not_set():
     assert parse_policy(lease=None, no_dead_letters=False, subscriber=None, setting=None) == {}
 
 

@@ -96,7 +96,7 @@ async def test_each_verb_reaches_the_broker(fake: FakeBroker, fake_client: Clien
     ]
 
 
-async def test_what_is_settled_in_one_turn_is_one_frame_of_merged_ranges(
+async def test_settlements_of_one_iteration_are_one_frame_of_merged_ranges(
     fake: FakeBroker, fake_client: Client
 ) -> None:
     fake.add(*(b"%d" % i for i in range(10)))
@@ -148,7 +148,7 @@ async def test_one_bad_job_in_a_merged_range_fails_alone(fake: FakeBroker, fake_
         assert fake.done == [0, 1, 3, 4]
 
 
-async def test_what_may_pass_is_tried_again(fake: FakeBroker, fake_client: Client) -> None:
+async def test_retriable_failure_is_retried(fake: FakeBroker, fake_client: Client) -> None:
     fake.add(b"one")
     async with fake_client.queue("jobs") as queue:
         (job,) = await take(queue, 1)
@@ -359,9 +359,7 @@ async def test_jobs_that_nobody_settles_free_their_credit_when_their_lease_is_ov
         assert kept == [0, 1, 2]
 
 
-async def test_what_nobody_takes_goes_back_when_half_of_its_lease_is_over(
-    fake: FakeBroker, fake_client: Client
-) -> None:
+async def test_untaken_job_is_released_at_half_of_its_lease(fake: FakeBroker, fake_client: Client) -> None:
     fake.lease_ms = 400
     fake.add(*(b"%d" % i for i in range(4)))
     async with fake_client.queue("jobs", prefetch=4) as queue:
@@ -373,7 +371,7 @@ async def test_what_nobody_takes_goes_back_when_half_of_its_lease_is_over(
         assert all(item.deliveries <= 1 for item in fake.items)
 
 
-async def test_leaving_an_iteration_gives_back_what_was_not_handed_out(
+async def test_leaving_an_iteration_releases_jobs_not_handed_out(
     fake: FakeBroker, fake_client: Client
 ) -> None:
     fake.add(*(b"%d" % i for i in range(50)))
@@ -527,7 +525,7 @@ async def test_options_that_cannot_be_are_refused(fake_client: Client, options: 
         fake_client.queue("")
 
 
-async def test_what_waits_when_the_client_ends_learns_it(fake: FakeBroker) -> None:
+async def test_pending_settlements_fail_when_the_client_ends(fake: FakeBroker) -> None:
     fake.add(b"one")
     async with client_of(fake.url, close_timeout_s=0.1) as client:
         queue = client.queue("jobs")

@@ -132,7 +132,7 @@ def test_a_batch_beyond_the_limits_of_this_reader_is_given_back_even_where_it_is
     assert lease.size == others
 
 
-def test_what_is_missing_beside_damaged_bytes_is_not_taken_for_done() -> None:
+def test_record_missing_beside_damaged_bytes_is_not_taken_as_done() -> None:
     """The damaged batch may be that of other offsets."""
     owner = Submitted()
     lease = lease_of([(0, 3), (6, 2)], [(0, 7, 1)], owner)

@@ -64,7 +64,7 @@ def test_file_python_http_and_command_line_read_the_same() -> None:
         (None, {}),
     ],
 )
-def test_words_and_units_become_what_is_sent(given: Any, expected: dict[str, Any]) -> None:
+def test_words_and_units_become_wire_values(given: Any, expected: dict[str, Any]) -> None:
     assert settings_of(given) == expected
 
 
@@ -109,7 +109,7 @@ async def test_queue_exists_names_what_differs_and_both_values(client: Client) -
         await client.admin.create_queue("jobs", ["other", "more"])
 
 
-async def test_ensure_makes_a_queue_and_changes_only_what_is_named(client: Client) -> None:
+async def test_ensure_creates_a_queue_and_changes_only_named_options(client: Client) -> None:
     admin = client.admin
     made = await admin.ensure_queue("jobs", policy={"lease": "1m", "start": "end"}, partitions=3)
     assert (made.policy["lease_ms"], made.policy["start"], made.topics) == (60_000, "end", ["jobs"])
@@ -129,7 +129,9 @@ async def test_ensure_adds_subscribers_and_takes_none_away(client: Client) -> No
     assert sorted(found.policy["subscribers"]) == ["a", "b", "c", "d"]
 
 
-async def test_ensuring_what_is_so_takes_no_right_to_change_it(client: Client, frontend: Frontend) -> None:
+async def test_ensuring_the_present_policy_needs_no_right_to_change_it(
+    client: Client, frontend: Frontend
+) -> None:
     made = await client.admin.create_queue("jobs", policy={"lease": "1m"})
     allowed = {Operation.DESCRIBE}
 

@@ -46,7 +46,7 @@ async def test_a_lease_that_makes_no_sense_is_refused(fake_client: Client, wrong
 @pytest.mark.parametrize(
     "much", [{"max_jobs": HUGE}, {"max_jobs": math.inf}, {"wait_s": math.inf}, {"max_bytes": HUGE}]
 )
-async def test_who_asks_for_more_than_there_can_be_gets_what_there_is(
+async def test_request_beyond_the_limit_gets_the_available_jobs(
     fake: FakeBroker, fake_client: Client, much: dict[str, Any]
 ) -> None:
     fake.add(b"one")
@@ -106,7 +106,7 @@ async def test_an_exception_whose_text_is_no_unicode_or_none_at_all_fails_its_me
     }
 
 
-async def test_what_a_worker_rejects_for_must_be_exceptions(fake_client: Client) -> None:
+async def test_reject_option_of_a_worker_takes_only_exceptions(fake_client: Client) -> None:
     with pytest.raises(InvalidArgument, match="reject_on"):
         fake_client.worker("jobs", reject_on=("ValueError",))  # type: ignore[arg-type]  # that is the test
 

@@ -115,9 +115,7 @@ async def test_a_nack_whose_response_was_lost_is_not_done_twice(
     assert (fake.counts["NACK"], fake.done) == (1, [0])
 
 
-async def test_credit_on_a_new_connection_counts_what_is_still_here(
-    fake: FakeBroker, fake_client: Client
-) -> None:
+async def test_credit_on_a_new_connection_counts_buffered_jobs(fake: FakeBroker, fake_client: Client) -> None:
     fake.add(*(b"%d" % i for i in range(100)))
     async with fake_client.queue("jobs", prefetch=10) as queue:
         iteration = aiter(queue)
@@ -163,7 +161,7 @@ async def test_a_refused_channel_is_opened_again_later(fake: FakeBroker, fake_cl
     assert len(opened(fake)) == 3
 
 
-async def test_a_channel_that_ends_for_now_is_opened_again_and_repeats_what_was_unconfirmed(
+async def test_temporarily_ended_channel_is_reopened_and_repeats_unconfirmed_settlements(
     fake: FakeBroker, fake_client: Client
 ) -> None:
     fake.add(b"one")
@@ -220,7 +218,7 @@ async def test_a_channel_that_is_opened_too_late_is_closed_again(fake: FakeBroke
 # ── leasing on demand ─────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_lease_brings_what_is_there_and_is_settled_by_range(
+async def test_lease_returns_available_jobs_and_is_settled_by_range(
     fake: FakeBroker, fake_client: Client
 ) -> None:
     fake.add(*(b"%d" % i for i in range(1000)))
@@ -268,7 +266,7 @@ async def test_leases_of_several_tasks_take_turns(fake: FakeBroker, fake_client:
         assert [len(batch) for batch in batches] == [10] * 5
 
 
-async def test_what_comes_for_an_ask_that_was_given_up_goes_to_the_next_or_back(
+async def test_jobs_of_an_abandoned_request_go_to_the_next_one_or_are_released(
     fake: FakeBroker, fake_client: Client
 ) -> None:
     async with fake_client.queue("jobs") as queue:

@@ -152,7 +152,7 @@ async def test_over_connections_cut_at_random_every_record_is_acknowledged_and_n
 
 
 @pytest.mark.slow
-async def test_what_is_in_hand_when_the_broker_is_killed_is_acknowledged_when_it_is_back() -> None:
+async def test_jobs_in_hand_at_a_kill_are_acknowledged_when_the_broker_returns() -> None:
     with sparrow.testing.broker(process=True, default_partitions=1) as broker:
         async with client_of(broker.url) as client, client.queue("q") as queue:
             await queue.publish(b"one")

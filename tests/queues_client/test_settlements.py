@@ -148,7 +148,7 @@ def test_a_failed_range_of_one_part_fails_whole() -> None:
     assert settlements.is_empty
 
 
-def test_what_may_pass_rests_first() -> None:
+def test_retriable_failure_is_retried_after_a_pause() -> None:
     settlements = Settlements(Reports())
     waiter = Waiter()
     settlements.add(part(0, waiter))
@@ -166,7 +166,7 @@ def test_what_may_pass_rests_first() -> None:
 
 @pytest.mark.parametrize("code", ["NOT_LEASED", "LEASE_EXPIRED", "LEASED_BY_ANOTHER"])
 @pytest.mark.parametrize("verb", [ACK, NACK, REJECT, EXTEND, RELEASE])
-def test_what_counts_as_done_after_a_lost_connection(verb: int, code: str) -> None:
+def test_failure_of_a_repeated_settlement_after_a_lost_connection_may_mean_done(verb: int, code: str) -> None:
     settlements = Settlements(Reports())
     waiter = Waiter()
     settlements.add(part(0, waiter, verb=verb))
@@ -179,7 +179,7 @@ def test_what_counts_as_done_after_a_lost_connection(verb: int, code: str) -> No
     assert (waiter.outcome is None) == is_done
 
 
-def test_what_was_not_sent_before_the_connection_was_lost_is_no_repetition() -> None:
+def test_settlement_unsent_before_a_lost_connection_is_no_repetition() -> None:
     settlements = Settlements(Reports())
     waiter = Waiter()
     settlements.add(part(0, waiter))
@@ -206,7 +206,7 @@ def test_repetitions_go_first_and_in_order() -> None:
     ]
 
 
-def test_what_is_overdue_is_given_up_whether_it_was_sent_or_not() -> None:
+def test_overdue_settlements_are_given_up_sent_or_not() -> None:
     reports = Reports()
     settlements = Settlements(reports)
     sent, unsent, young = Waiter(), Waiter(), Waiter()

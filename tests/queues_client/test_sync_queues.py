@@ -71,7 +71,7 @@ def test_jobs_are_taken_and_settled(client: sparrow.sync.Client, name: str) -> N
             time.sleep(0.002)
 
 
-def test_what_is_said_without_waiting_is_flushed(client: sparrow.sync.Client, name: str) -> None:
+def test_settlements_without_waiting_are_flushed(client: sparrow.sync.Client, name: str) -> None:
     with filled(client, name, 500) as queue:
         for count, job in enumerate(queue, 1):
             job.ack_nowait()

@@ -83,7 +83,7 @@ class Yields:
         (functools.partial(two, object(), object()), "too many positional arguments"),
     ],
 )
-async def test_what_cannot_be_a_workers_function_is_refused_when_it_is_declared(
+async def test_invalid_worker_function_is_refused_at_its_declaration(
     fake_client: Client, handler: Any, text: str
 ) -> None:
     with pytest.raises(TypeError, match=text):
@@ -155,7 +155,7 @@ async def fails(
     return [record for record in caplog.records if record.message.startswith("job failed")]
 
 
-async def test_log_lines_say_which_attempt_it_was_and_what_comes_next(
+async def test_log_lines_have_the_attempt_and_the_next_step(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     policy: sparrow.Policy = {"delivery_limit": 3, "backoff": "linear", "backoff_delay": "20ms"}

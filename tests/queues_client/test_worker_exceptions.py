@@ -77,7 +77,7 @@ async def test_a_call_is_cancelled_when_its_time_is_up_however_it_is_written(
 
 
 @pytest.mark.parametrize("wrong", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-async def test_what_ends_a_thread_ends_no_worker(
+async def test_exception_that_ends_a_thread_does_not_end_the_worker(
     fake: FakeBroker, fake_client: Client, wrong: BaseException
 ) -> None:
     fake.add(b"bad", b"good")

@@ -176,7 +176,7 @@ BLOCKING = """
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("code", [ASYNC, BLOCKING], ids=["asyncio", "blocking"])
-def test_what_runs_may_finish_and_nothing_new_begins(
+def test_running_jobs_finish_and_no_new_one_begins(
     server: RunningBroker, admin: sparrow.sync.Client, code: str, number: signal.Signals, sparrow_topic: str
 ) -> None:
     with admin.queue(sparrow_topic) as queue:
@@ -198,7 +198,7 @@ def test_what_runs_may_finish_and_nothing_new_begins(
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["by its time", "by a second signal"])
 @pytest.mark.parametrize("code", [ASYNC, BLOCKING], ids=["asyncio", "blocking"])
-def test_what_does_not_finish_is_released_and_counts_no_delivery(
+def test_unfinished_jobs_are_released_uncounted(
     server: RunningBroker, admin: sparrow.sync.Client, code: str, how: str, sparrow_topic: str
 ) -> None:
     with admin.queue(sparrow_topic) as queue:

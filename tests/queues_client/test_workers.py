@@ -40,7 +40,7 @@ def offsets_of(settlement: Settlement) -> list[int]:
     return [offset for first, last in settlement.ranges for offset in range(first, last + 1)]
 
 
-async def test_what_returns_is_acknowledged_and_what_raises_is_nacked_with_its_text(
+async def test_returning_acknowledges_and_raising_nacks_with_the_text(
     fake: FakeBroker, fake_client: Client
 ) -> None:
     fake.add(b"good", b"bad", b"good")
@@ -301,7 +301,7 @@ async def test_a_lease_that_is_lost_while_the_function_runs_is_logged(
 # ── stopping ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_stopping_lets_what_runs_finish_and_gives_the_rest_back(
+async def test_stopping_lets_running_jobs_finish_and_releases_the_rest(
     fake: FakeBroker, fake_client: Client
 ) -> None:
     fake.add(*(b"%d" % i for i in range(20)))
@@ -326,7 +326,7 @@ async def test_stopping_lets_what_runs_finish_and_gives_the_rest_back(
     assert all(item.deliveries == 0 for item in fake.items[2:])
 
 
-async def test_what_runs_beyond_the_grace_is_cancelled_and_released(
+async def test_jobs_running_beyond_the_grace_are_cancelled_and_released(
     fake: FakeBroker, fake_client: Client
 ) -> None:
     fake.add(b"one")
@@ -345,7 +345,7 @@ async def test_what_runs_beyond_the_grace_is_cancelled_and_released(
     assert set(fake.counts) == {"RETURN"}
 
 
-async def test_cancelling_run_workers_cancels_and_releases_what_runs(
+async def test_cancelling_run_workers_cancels_and_releases_running_jobs(
     fake: FakeBroker, fake_client: Client
 ) -> None:
     fake.add(b"one", b"two")

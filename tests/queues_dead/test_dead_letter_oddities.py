@@ -39,7 +39,7 @@ async def test_a_record_whose_batch_cannot_be_read_dies_without_its_content(work
     assert queues.redrive_progress("jobs") == RedriveProgress(moved=1, failed=1)
 
 
-async def test_what_could_not_be_synced_at_once_is_not_written_again(
+async def test_dead_letter_with_a_late_sync_is_not_written_again(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await work.create("jobs")

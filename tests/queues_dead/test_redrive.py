@@ -80,7 +80,9 @@ async def test_a_record_that_dies_again_is_counted_and_can_be_sent_again(work: W
         (RedriveFilter(since_ms=10_000), [b"a2", b"b1"]),
     ],
 )
-async def test_only_what_matches_is_sent(work: Work, where: RedriveFilter, expected: list[bytes]) -> None:
+async def test_only_matching_dead_letters_are_sent(
+    work: Work, where: RedriveFilter, expected: list[bytes]
+) -> None:
     await work.create("jobs")
     await dead(work, "jobs", [b"a1"], "first")
     began_ms = work.clock.wall_ms()
@@ -98,7 +100,7 @@ async def test_only_what_matches_is_sent(work: Work, where: RedriveFilter, expec
     assert all(each.delivery_count == 0 and each.state == "ready" for each in left)
 
 
-async def test_of_chosen_dead_letters_those_that_match_and_exist_are_sent(work: Work) -> None:
+async def test_chosen_dead_letters_that_match_and_exist_are_sent(work: Work) -> None:
     await work.create("jobs")
     await dead(work, "jobs", [b"a1"], "first")
     await dead(work, "jobs", [b"a2", b"b1"], "second")
@@ -143,7 +145,7 @@ async def test_the_number_and_the_rate_are_limited(work: Work) -> None:
     ]
 
 
-async def test_what_consumers_have_leased_is_left_to_them(work: Work) -> None:
+async def test_leased_dead_letters_are_left_to_their_consumers(work: Work) -> None:
     await work.create("jobs")
     await dead(work, "jobs", [b"a", b"b", b"c"])
     undertaker = await work.consumer("jobs.dead")
@@ -154,7 +156,7 @@ async def test_what_consumers_have_leased_is_left_to_them(work: Work) -> None:
     assert work.statistics("jobs").dead == 0
 
 
-async def test_what_cannot_be_sent_stays_and_is_reported(work: Work) -> None:
+async def test_unsendable_dead_letters_stay_and_are_reported(work: Work) -> None:
     await work.create("jobs")
     await dead(work, "jobs", [LARGE, b"small"])
     await work.broker.topics.configure("jobs", {"max.message.bytes": "300"})

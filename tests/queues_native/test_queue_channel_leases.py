@@ -33,7 +33,7 @@ from tests.queues_native.raw_queues import (
 )
 
 
-async def test_push_leases_what_is_there_and_what_comes(broker: Broker, client: RawClient) -> None:
+async def test_push_leases_present_and_later_records(broker: Broker, client: RawClient) -> None:
     await made(broker, b"a", b"b", lease_ms=5000)
     answer = await opened(client, credit=10)
     assert answer.consumer_id

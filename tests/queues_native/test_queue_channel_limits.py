@@ -57,9 +57,7 @@ async def test_a_name_that_no_queue_can_have_makes_none(broker: Broker, client: 
     assert broker.queues.listing() == []
 
 
-async def test_a_frame_that_makes_no_sense_ends_the_channel_and_keeps_what_is_leased(
-    broker: Broker, client: RawClient
-) -> None:
+async def test_invalid_frame_ends_the_channel_and_keeps_its_leases(broker: Broker, client: RawClient) -> None:
     await made(broker, b"a", b"b")
     consumer_id = (await opened(client, push=False)).consumer_id
     await leased(client, 2)

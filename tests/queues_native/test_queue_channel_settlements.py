@@ -71,9 +71,7 @@ async def test_one_settle_carries_several_verbs(broker: Broker, client: RawClien
     assert (seen.acknowledged, seen.delayed, seen.dropped, seen.leased, seen.ready) == (4, 1, 1, 1, 3)
 
 
-async def test_what_is_refused_to_the_consumer_comes_back_and_counts(
-    broker: Broker, client: RawClient
-) -> None:
+async def test_refused_delivery_comes_back_and_counts(broker: Broker, client: RawClient) -> None:
     await _holding(broker, client, 2)
     assert await settled(client, settlement(NACK, 0, delay_ms=0), settlement(RETURN, 1)) == []
     assert await leased(client, 10) == [(0, b"0", 2), (1, b"1", 1)]
@@ -118,7 +116,7 @@ async def test_a_failure_names_its_settlement_and_range_and_the_others_hold(
     assert statistics(broker).leased == 6  # 8 and 9 are still leased
 
 
-async def test_what_another_leased_cannot_be_settled(
+async def test_lease_of_another_consumer_cannot_be_settled(
     broker: Broker, listener: Listener, client: RawClient
 ) -> None:
     await _holding(broker, client, 3)
@@ -130,7 +128,7 @@ async def test_what_another_leased_cannot_be_settled(
     await acked(client, (0, 2))
 
 
-async def test_what_was_settled_cannot_be_settled_again(broker: Broker, client: RawClient) -> None:
+async def test_settled_record_cannot_be_settled_again(broker: Broker, client: RawClient) -> None:
     await _holding(broker, client, 3)
     await acked(client, (0, 2))
     for verb in SettleVerb:

@@ -110,7 +110,7 @@ def test_a_record_that_was_sent_again_after_it_failed_replaces_the_first(
     assert index.add(4, 0, (10,)) is FREE
 
 
-def test_of_two_records_with_one_id_children_wait_for_the_first(index: ParentIndex) -> None:
+def test_children_wait_for_the_first_of_two_records_with_one_id(index: ParentIndex) -> None:
     index.add(1, 10, ())
     assert index.add(2, 10, (20,)) is WAITS
     index.add(3, 0, (10,))
@@ -202,7 +202,7 @@ def test_nothing_is_left_of_parents_that_never_came(index: ParentIndex) -> None:
     assert index.memory < empty + 50_000
 
 
-def test_what_the_log_does_not_keep_is_forgotten(index: ParentIndex) -> None:
+def test_dependencies_of_removed_records_are_forgotten(index: ParentIndex) -> None:
     for ref in (1, 2, SOURCE + 1):
         index.add(ref, 10 + ref, ())
         index.finish(ref)
@@ -227,7 +227,7 @@ def test_the_memory_of_forgotten_ids_is_freed_bit_by_bit(index: ParentIndex) -> 
     assert index.memory < full / 4
 
 
-def test_a_finish_of_what_was_never_added_has_no_effect(index: ParentIndex) -> None:
+def test_finishing_an_unknown_record_has_no_effect(index: ParentIndex) -> None:
     assert index.add(1, 0, ()) is FREE
     assert index.finish(1) == index.finish(2) == []
     assert not index.is_waiting(1)

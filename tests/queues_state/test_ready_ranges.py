@@ -146,7 +146,7 @@ def test_sources_rotate() -> None:
     assert len(ready) == 0
 
 
-def test_a_range_is_taken_in_parts_and_what_came_back_goes_first() -> None:
+def test_range_is_taken_in_parts_and_returned_records_go_first() -> None:
     ready = ReadyRanges()
     ready.push(4, 0, 100, 1_000_000)
     assert ready.pop(50) == (4, 0, 100, 150)

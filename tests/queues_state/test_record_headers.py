@@ -247,7 +247,7 @@ def test_no_batches_at_all_are_no_records() -> None:
     assert list(look(plain(3), 0, 0)) == []
 
 
-def test_what_compaction_took_is_no_record_though_nothing_else_is_said() -> None:
+def test_offsets_removed_by_compaction_are_no_records() -> None:
     batch = retain(plain(10), lambda record: record.offset % 3 == 0)
     assert batch is not None
     ((first, end, infos),) = pieces_of(batch, 10)
@@ -321,7 +321,7 @@ def test_a_batch_with_a_malformed_record_is_plain_from_there_on() -> None:
     assert all(each.level == 9 for _, _, infos in pieces for each in infos or ())
 
 
-def test_what_is_no_batch_is_plain_to_the_end() -> None:
+def test_bytes_that_are_no_batch_are_plain_to_the_end() -> None:
     assert list(look(plain(5) + b"no batch" * 20, 0, 9)) == [(0, 9, None)]
     assert list(look(plain(5) + plain(5, 5)[:-1], 0, 10)) == [(0, 10, None)]
     assert list(look(plain(5) + plain(5, 3), 0, 8)) == [(0, 8, None)]  # offsets go back

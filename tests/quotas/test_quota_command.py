@@ -70,5 +70,7 @@ def test_quotas_are_set_listed_changed_and_removed(run: Run) -> None:
         (["set", "--user", "a", "publish=0"], "greater than 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_what_would(run: Run, arguments: list[str], message: str) -> None:
+def test_wrong_arguments_are_refused_with_the_valid_ones(
+    run: Run, arguments: list[str], message: str
+) -> None:
     assert message in " ".join(run(*arguments, code=2).split())

@@ -32,14 +32,14 @@ def test_no_wait_is_longer_than_a_response_can_express() -> None:
     assert rate.throttle_ms(1, 0) == MAX_THROTTLE_MS
 
 
-def test_a_steady_flow_is_measured_as_what_it_is() -> None:
+def test_steady_flow_is_measured_exactly() -> None:
     rate = WindowedRate()
     for now_ms in range(0, 60_000, 100):
         rate.record(100, now_ms)
     assert rate.per_second(60_000) == pytest.approx(1_000, rel=0.02)
 
 
-def test_what_is_older_than_the_window_does_not_count() -> None:
+def test_samples_older_than_the_window_do_not_count() -> None:
     rate = WindowedRate()
     rate.record(1_000_000, 0)
     assert not rate.is_idle(SAMPLES * SAMPLE_MS - 1)
@@ -48,7 +48,7 @@ def test_what_is_older_than_the_window_does_not_count() -> None:
     assert WindowedRate().is_idle(0)
 
 
-def test_what_was_taken_back_was_never_counted() -> None:
+def test_withdrawn_bytes_leave_no_trace() -> None:
     rate = WindowedRate()
     rate.record(5_000, 0)
     rate.record(9_000, 500)

@@ -76,7 +76,7 @@ def test_a_quota_without_the_setting_lets_a_less_specific_one_apply() -> None:
         ([("ip", "not an address")], "not a valid IP"),
     ],
 )
-def test_what_makes_no_entity_is_refused(parts: list[tuple[str, str | None]], message: str) -> None:
+def test_invalid_entity_is_refused(parts: list[tuple[str, str | None]], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         entity_of(parts)
 

@@ -60,7 +60,7 @@ async def test_setting_adds_and_removing_takes_away_until_nothing_is_left() -> N
     assert await meta.scan(KIND) == []
 
 
-async def test_of_several_changes_the_bad_ones_fail_alone_and_a_trial_changes_nothing() -> None:
+async def test_bad_changes_fail_alone_and_a_validation_changes_nothing() -> None:
     quotas = await loaded(MemoryMetaStore())
     changes = [
         change(("user", "a"), producer_byte_rate=KB),
@@ -111,7 +111,7 @@ async def test_time_brings_the_rate_down_again() -> None:
     assert quotas.record(F, ALICE, "app", KB) == 0
 
 
-async def test_what_was_taken_back_does_not_count() -> None:
+async def test_withdrawn_usage_does_not_count() -> None:
     quotas = await loaded(MemoryMetaStore())
     await quotas.alter([change(("user", "alice"), consumer_byte_rate=KB)])
     assert quotas.record(F, ALICE, "app", 30 * KB) > 0
@@ -149,7 +149,7 @@ async def test_client_ids_that_somebody_makes_up_do_not_fill_the_memory(
     assert len(quotas._rates) == 1
 
 
-async def test_only_who_may_see_and_alter_the_clusters_configuration_does() -> None:
+async def test_quotas_need_rights_on_the_clusters_configuration() -> None:
     quotas = await loaded(MemoryMetaStore(), open_to_all=False)
     with pytest.raises(NotAuthorized, match="AlterConfigs Cluster"):
         await quotas.alter([change(("user", "alice"), producer_byte_rate=KB)], principal=ALICE)

@@ -41,7 +41,7 @@ def noise(size: int) -> bytes:
     [b"", b"a", PLAIN, bytes(200_000), noise(100), noise(200_000)],
     ids=["empty", "one", "text", "zeros", "noise", "long-noise"],
 )
-def test_what_was_compressed_comes_back(codec: Compression, data: bytes) -> None:
+def test_compressed_bytes_decompress_to_themselves(codec: Compression, data: bytes) -> None:
     packed = compress(codec, data)
     assert decompress(codec, packed) == data
     assert decompress(codec, memoryview(packed), max_bytes=len(data)) == data

@@ -25,7 +25,7 @@ CODECS = st.sampled_from(Compression)
 
 @pytest.mark.slow
 @given(columns, CODECS, st.integers(0, 2**62))
-def test_what_was_built_is_decoded(columns: dict[str, Any], codec: Compression, base_offset: int) -> None:
+def test_built_batches_are_decoded(columns: dict[str, Any], codec: Compression, base_offset: int) -> None:
     batch = build_batch(**columns, compression=codec, base_offset=base_offset)
     assert fields_of(decode(batch)) == expected(columns, base_offset)
 

@@ -176,7 +176,7 @@ def test_markers_are_left_out() -> None:
     assert excerpts(batch_of(100) + marker, [(0, 101)]) == batch_of(100)
 
 
-def test_what_cannot_be_cut_stays_as_it_is() -> None:
+def test_uncuttable_batch_stays_unchanged() -> None:
     broken = with_fields(batch_of(100), record_count=99, last_offset_delta=98)
     bomb = build_batch([b"\0" * 1_000_000] * 40, compression=4, base_offset=100)
     assert excerpts(broken + bomb, [(0, 5), (100, 101)]) == broken + bomb
@@ -227,7 +227,7 @@ def test_only_the_last_few_batches_are_remembered(reads: list[int]) -> None:
     assert reads == [*range(0, 1000, 100), 0]
 
 
-def test_what_is_remembered_is_bounded_in_bytes(reads: list[int]) -> None:
+def test_excerpt_cache_is_bounded_in_bytes(reads: list[int]) -> None:
     excerpter = Excerpter(max_remembered_bytes=100_000)
     batches = [batch_of(100, base, 4, size=900) for base in (0, 100, 200)]
     for base, batch in [*enumerate(batches), *enumerate(batches)]:

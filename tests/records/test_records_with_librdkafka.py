@@ -99,7 +99,7 @@ def consumed(cluster: MockCluster, topic: str, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_what_librdkafka_fetches_back_is_the_batch_we_put(cluster: MockCluster, codec: Compression) -> None:
+def test_librdkafka_fetches_the_published_batch(cluster: MockCluster, codec: Compression) -> None:
     topic = f"raw-{codec.name}"
     batch = built(codec)
     cluster.produce(topic, batch)

@@ -66,7 +66,7 @@ async def frontend(tmp_path: Path, logins: SlowLogins) -> AsyncIterator[ServedFr
         await frontend.frontend.drain(5.0)
 
 
-async def test_what_is_sent_behind_a_login_is_not_taken_in_before_it(frontend, logins):
+async def test_bytes_behind_a_login_are_not_read_before_it(frontend, logins):
     client = await frontend.connect()
     assert (await client.ask(HANDSHAKE, 1, mechanism="PLAIN")).error_code == 0
     login = asyncio.create_task(client.ask(AUTHENTICATE, 2, auth_bytes=plain("ann", "wrong")))
@@ -117,7 +117,7 @@ async def served(path: Path, **limits: int) -> AsyncIterator[ServedFrontend]:
         await frontend.frontend.drain(5.0)
 
 
-async def test_who_does_not_log_in_is_disconnected(tmp_path):
+async def test_client_that_does_not_log_in_is_disconnected(tmp_path):
     async with served(tmp_path, login_timeout_ms=100) as frontend, asyncio.timeout(WAIT_S):
         stranger, guest = await frontend.connect(), await frontend.connect(sasl=False)
         assert await stranger.is_closed()

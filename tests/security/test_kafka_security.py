@@ -176,7 +176,7 @@ async def test_every_client_logs_in_over_tls(sasl_tls_broker, certificates, spar
 
 
 @pytest.mark.parametrize("client", [with_confluent, with_kafka_python, with_aiokafka])
-async def test_a_certificate_is_who_the_client_is(mutual_broker, certificates, sparrow_topic, client):
+async def test_certificate_names_the_principal(mutual_broker, certificates, sparrow_topic, client):
     files = (certificates.client.certificate, certificates.client.key)
     access = Access(mutual_broker.kafka, ca=certificates.ca, certificate=files)
     assert await round_trip(client, access, sparrow_topic) == [b"one"]

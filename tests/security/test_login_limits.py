@@ -123,7 +123,7 @@ async def test_the_right_password_has_to_wait_behind_guesses_too_though_it_was_r
     assert (await right).name == "ann"
 
 
-async def test_who_logged_in_before_is_not_held_up_by_guesses_at_his_name(logins) -> None:
+async def test_guesses_at_a_name_do_not_hold_up_its_earlier_logins(logins) -> None:
     await logins.check_password("ann", "pencil-2B", "10.0.0.1")
     for number in range(2):
         guess = asyncio.ensure_future(logins.check_password("ann", "wrong", f"10.0.0.{number + 2}"))

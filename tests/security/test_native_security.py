@@ -62,7 +62,7 @@ def test_a_user_publishes_and_reads_over_tls(tls_broker, certificates, sparrow_t
             assert [message.value for _, message in zip(range(3), subscription, strict=False)] == [value] * 3
 
 
-def test_who_logs_in_may_stand_in_the_url(tls_broker, certificates):
+def test_url_may_have_the_credentials(tls_broker, certificates):
     for login in ("ann:pencil-2B", ":b-token", "bob:b-token"):
         url = tls_broker.url.replace("sparrows://", f"sparrows://{login}@")
         with sparrow.sync.connect(url, ca_file=certificates.ca) as client:

@@ -111,7 +111,7 @@ async def users(client: RawKafka) -> Any:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_plain_lets_in_who_knows_the_password(frontend, version):
+async def test_plain_accepts_the_right_password(frontend, version):
     client = await frontend.connect()
     versions = await client.ask(API_VERSIONS, 2)
     assert {AUTHENTICATE, HANDSHAKE} <= {each.api_key for each in versions.api_keys}

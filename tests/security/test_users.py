@@ -203,7 +203,7 @@ async def test_create_set_password_and_delete_say_what_is_wrong(users):
         (upsertion("ann", "SCRAM-SHA-1"), UnsupportedMechanism),
     ],
 )
-async def test_what_cannot_be_a_credential_is_refused_for_that_user_alone(users, change, error):
+async def test_invalid_credential_is_refused_for_its_user_alone(users, change, error):
     outcome = await users.alter([change, upsertion("bob")])
     assert kinds(outcome) == {change.user: error, "bob": None}
     assert change.user not in users
@@ -245,7 +245,7 @@ async def test_one_mechanism_can_be_deleted_while_the_other_is_set(users):
         (Deletion("", SHA_256), UnacceptableCredential),
     ],
 )
-async def test_a_deletion_of_what_is_not_there_is_an_error_of_its_user(users, deletion, error):
+async def test_deleting_a_missing_credential_is_an_error_of_its_user(users, deletion, error):
     await users.alter([upsertion("ann")])
     assert kinds(await users.alter(deletions=[deletion])) == {deletion.user: error}
     assert "ann" in users
@@ -315,7 +315,7 @@ async def test_a_damaged_user_stops_the_start_with_its_name(meta):
 
 
 @pytest.mark.parametrize("name", ["*", "ANONYMOUS"])
-async def test_nobody_is_named_as_everybody_or_as_who_did_not_log_in(users, name):
+async def test_reserved_names_of_users_are_refused(users, name):
     refused = await users.alter(passwords(name, "pencil-2B"))
     assert isinstance(refused[name], UnacceptableCredential)
     with pytest.raises(UnacceptableCredential):

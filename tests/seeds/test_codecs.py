@@ -154,9 +154,7 @@ def test_garbage_is_read_by_all_and_held_by_none(garbage: bytes, cuts: list[int]
 
 
 @given(names, st.binary(max_size=255), data, times)
-def test_what_is_written_for_a_diy_client_is_what_it_would_write(
-    topic: bytes, key: bytes, value: bytes, time: int
-) -> None:
+def test_frames_for_a_diy_client_equal_its_own(topic: bytes, key: bytes, value: bytes, time: int) -> None:
     written = diy.message(diy.PUBLISH, topic, key, value, timestamp_ns=time)
     if len(topic) + len(key) > 255:
         key = b""

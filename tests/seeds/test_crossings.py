@@ -187,7 +187,7 @@ async def test_after_a_kill_everything_that_was_taken_is_there(tmp_path: Path) -
         assert lines == [b"%d" % number for number in range(20)]
 
 
-async def test_a_kill_in_the_middle_of_consuming_loses_at_most_what_was_on_its_way(tmp_path: Path) -> None:
+async def test_kill_while_consuming_loses_at_most_messages_in_flight(tmp_path: Path) -> None:
     with sparrow.testing.broker(process=True, data_dir=str(tmp_path), **LISTENERS) as running:
         diy = await DiyClient.connect(port(running, "diy_message_broker"))
         for number in range(500):

@@ -72,7 +72,7 @@ async def test_publishers_that_create_a_topic_at_the_same_time_lose_nothing(
         await client.close()
 
 
-async def test_what_is_published_can_be_consumed_at_once_on_the_same_connection(client: DiyClient) -> None:
+async def test_published_message_can_be_consumed_at_once_on_the_same_connection(client: DiyClient) -> None:
     for number in range(20):
         client.publish(b"fresh", b"%d" % number)
         assert (await client.consume(b"fresh")).data == b"%d" % number
@@ -176,9 +176,7 @@ async def test_a_goodbye_is_answered_when_everything_is_on_stable_storage(
     await client.close()
 
 
-async def test_what_was_sent_before_the_connection_was_lost_is_kept(
-    client: DiyClient, broker: Broker
-) -> None:
+async def test_messages_sent_before_a_lost_connection_are_kept(client: DiyClient, broker: Broker) -> None:
     client.publish(b"lost", b"whole")
     client.wire.send(frame(PUBLISH, fields(b"lost", b"", b"half of it"), 2)[:-3])
     await client.close()
@@ -331,7 +329,7 @@ async def test_a_client_that_asks_at_the_same_time_for_large_messages_is_not_tol
     assert [response.type for response in responses] == [CONSUME] * 6
 
 
-async def test_what_was_leased_ahead_is_released_without_requests(
+async def test_prefetched_messages_are_released_without_requests(
     client: DiyClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparrow.frontends.seeds.diy.IDLE_S", 0.02)
@@ -360,7 +358,7 @@ async def test_a_queue_that_is_deleted_or_purged_starts_again(client: DiyClient,
     assert int((await again.consume(b"t")).data) in (0, 1)
 
 
-async def test_what_was_acknowledged_for_the_first_questions_is_sent_when_a_later_one_fails(
+async def test_acknowledged_responses_are_sent_when_a_later_request_fails(
     client: DiyClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.publish(b"t", b"1")
@@ -461,7 +459,7 @@ async def test_a_drain_says_goodbye(client: DiyClient, open_listeners: OpenListe
     await client.close()
 
 
-async def test_a_drain_keeps_what_was_read_behind_a_question(
+async def test_drain_keeps_messages_read_behind_a_request(
     client: DiyClient, open_listeners: OpenListeners, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease, is_asked = DiyCursor._lease_more, asyncio.Event()

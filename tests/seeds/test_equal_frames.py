@@ -32,7 +32,7 @@ def test_a_run_is_as_long_as_a_loop_says(data: bytes, start: int, size: int, cho
     assert count_equal(data, start, size, positions) == counted_one_by_one(data, start, size, positions)
 
 
-def test_all_frames_of_a_long_run_are_counted_and_what_is_cut_off_is_not() -> None:
+def test_complete_frames_of_a_long_run_are_counted_and_a_cut_one_is_not() -> None:
     frame = b"head" + b"?" * 9
     assert count_equal(frame * 1000 + frame[:-1], 0, len(frame), range(4)) == 1000
     assert count_equal(frame * 5 + b"head" + b"!" * 9 + b"Head" + b"?" * 9, 0, len(frame), range(4)) == 6

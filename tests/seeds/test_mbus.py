@@ -234,7 +234,7 @@ async def test_names_may_have_any_characters(producers: int, consumers: int) -> 
         assert await consume(consumers, name) == [name]
 
 
-async def test_what_a_consumer_did_not_read_is_ready_for_the_next(
+async def test_unread_messages_are_ready_for_the_next_consumer(
     producers: int, consumers: int, broker: Broker
 ) -> None:
     await broker.topics.create("big", 1)
@@ -254,7 +254,7 @@ async def test_what_a_consumer_did_not_read_is_ready_for_the_next(
     assert [line[:2] for line in rest] == [b"%02d" % number for number in range(30 - len(rest), 30)]
 
 
-async def test_what_a_killed_broker_was_sending_is_ready_for_the_next_at_once(
+async def test_messages_in_flight_at_a_kill_are_ready_at_once(
     producers: int, consumers: int, broker: Broker
 ) -> None:
     await produce(producers, b"orders", b"1")
@@ -292,7 +292,7 @@ async def test_messages_survive_a_restart(open_listeners: OpenListeners, broker:
     assert await consume(ports["mbus_consumer"], b"t") == [b"3"]
 
 
-async def test_a_drain_keeps_what_was_sent(
+async def test_drain_keeps_sent_messages(
     producers: int, open_listeners: OpenListeners, broker: Broker
 ) -> None:
     wires = [await send(producers, message(b"t", b"%d" % number)) for number in range(50)]

@@ -212,7 +212,7 @@ async def test_a_subscriber_that_never_answers_delays_no_other(port: int) -> Non
 
 
 @pytest.mark.slow
-async def test_what_waits_to_come_again_is_limited(
+async def test_messages_waiting_for_redelivery_are_limited(
     open_listeners: OpenListeners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparrow.frontends.seeds.deliverer.MAX_PENDING", 3)
@@ -241,7 +241,7 @@ async def test_subscribing_while_a_message_is_out_is_answered_at_once(port: int)
     assert await subscriber.take() == [b"2"]
 
 
-async def test_what_is_asked_for_between_two_messages_is_answered_before_the_next(port: int) -> None:
+async def test_request_between_two_messages_is_answered_before_the_second(port: int) -> None:
     """The original's client reads no message while it waits for a status."""
     subscriber = await Subscriber.connect(port, "t")
     publisher = await Publisher.connect(port)
@@ -467,7 +467,7 @@ async def test_messages_survive_a_restart(open_listeners: OpenListeners, broker:
     assert await subscriber.take() == [b"2"]
 
 
-async def test_a_drain_ends_subscribers_and_keeps_what_was_published(
+async def test_drain_ends_subscribers_and_keeps_published_messages(
     port: int, open_listeners: OpenListeners, broker: Broker
 ) -> None:
     subscriber = await Subscriber.connect(port, "t")

@@ -72,7 +72,7 @@ async def test_the_bytes_of_an_error(port: int) -> None:
     assert await wire.read(4 + len(expected)) == struct.pack("<I", len(expected)) + expected
 
 
-async def test_what_go_keeps_out_of_html_is_escaped_as_go_does(port: int) -> None:
+async def test_html_characters_are_escaped_as_go_does(port: int) -> None:
     wire = await Wire.open(port)
     wire.send(frame(queue("a<b>&c", stream="<\u2028>")) + frame(message("a<b>&c", b"x")))
     (length,) = struct.unpack("<I", await wire.read(4))
@@ -376,7 +376,7 @@ async def test_a_publisher_that_closes_its_side_learns_the_end_when_all_is_kept(
     ] == [1, 300]
 
 
-async def test_what_was_read_is_kept_when_the_connection_is_lost(
+async def test_read_messages_are_kept_when_the_connection_is_lost(
     port: int, broker: Broker, open_listeners: OpenListeners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, is_asked, is_lost = MsbqPort.make_topic, asyncio.Event(), asyncio.Event()
@@ -398,7 +398,7 @@ async def test_what_was_read_is_kept_when_the_connection_is_lost(
     assert not has_queue(broker, "q")
 
 
-async def test_a_drain_keeps_what_was_read_behind_an_assertion(
+async def test_drain_keeps_messages_read_behind_an_assertion(
     port: int, broker: Broker, open_listeners: OpenListeners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, is_asked = MsbqPort.make_topic, asyncio.Event()
@@ -494,7 +494,7 @@ async def deaf(port: int, name: str, kind: str) -> MsbqClient:
 
 
 @pytest.mark.slow
-async def test_what_a_lost_consumer_did_not_take_is_delivered_again_uncounted(
+async def test_untaken_messages_of_a_lost_consumer_are_redelivered_uncounted(
     port: int, broker: Broker, open_listeners: OpenListeners
 ) -> None:
     client = await deaf(port, "q", "P2P")
@@ -551,7 +551,7 @@ async def test_a_pubsub_consumer_that_does_not_read_is_dropped_and_the_others_go
 
 
 @pytest.mark.slow
-async def test_the_lease_of_what_a_slow_consumer_holds_goes_on(
+async def test_leases_of_a_slow_consumer_are_extended(
     port: int, broker: Broker, open_listeners: OpenListeners
 ) -> None:
     await broker.queues.create("q", policy={"lease_ms": 200, "delivery_limit": 1}, partitions=1)
@@ -595,7 +595,7 @@ async def test_frames_arrive_whole_at_a_client_that_takes_each_read_for_a_frame(
     assert await asyncio.to_thread(read_as_the_original, port, "news", 3000) == sent
 
 
-async def test_what_a_killed_broker_had_handed_out_is_delivered_at_once(port: int, broker: Broker) -> None:
+async def test_messages_leased_at_a_kill_are_delivered_at_once(port: int, broker: Broker) -> None:
     await broker.topics.create("q", 1)
     await publish(broker, "q", b"x")
     before = await broker.queues.open_consumer("q", consumer_id="msbq", create=True)
@@ -614,7 +614,7 @@ async def test_a_client_that_does_not_read_errors_is_not_read_from(open_listener
     await until(lambda: listener(open_listeners).connections == 0)
 
 
-async def test_a_drain_finishes_what_was_taken(
+async def test_drain_finishes_taken_messages(
     port: int, broker: Broker, open_listeners: OpenListeners
 ) -> None:
     client = await MsbqClient.connect(port)

@@ -131,7 +131,7 @@ async def test_in_by_kafka_out_to_an_endpoint_of_syncbrok_in_causal_order(runnin
         assert [content_of(got) for got in await endpoint.until(2)] == [b"parent", b"child"]
 
 
-async def test_after_a_kill_what_waits_is_there_and_parents_still_hold_children(tmp_path: Path) -> None:
+async def test_waiting_messages_survive_a_kill_and_parents_still_block_children(tmp_path: Path) -> None:
     with sparrow.testing.broker(
         process=True, data_dir=str(tmp_path), seeds_msbq_port=0, seeds_syncbrok_port=0
     ) as running:
@@ -157,7 +157,7 @@ async def test_after_a_kill_what_waits_is_there_and_parents_still_hold_children(
         assert await consumer.bodies(100) == [b"%d" % number for number in range(100)]
 
 
-async def test_after_a_kill_what_a_consumer_had_not_taken_is_delivered_again(tmp_path: Path) -> None:
+async def test_untaken_messages_are_redelivered_after_a_kill(tmp_path: Path) -> None:
     large = b"x" * 60_000
     with sparrow.testing.broker(process=True, data_dir=str(tmp_path), seeds_msbq_port=0) as running:
         deaf = await msbq(running)

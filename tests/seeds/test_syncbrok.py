@@ -310,7 +310,7 @@ async def test_answers_come_in_order_and_keep_the_connection(client: SyncbrokCli
     assert [dict(record.headers)["message-id"] for record in kept] == ids
 
 
-async def test_a_drain_answers_what_was_asked(
+async def test_drain_answers_pending_requests(
     client: SyncbrokClient, open_listeners: OpenListeners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, may_go_on = asyncio.Event(), asyncio.Event()

@@ -152,7 +152,7 @@ async def test_messages_that_take_long_hold_up_no_others(client: SyncbrokClient)
         None,
     ],
 )
-async def test_what_is_not_accepted_is_sent_again(client: SyncbrokClient, refusal: bytes | None) -> None:
+async def test_unaccepted_delivery_is_sent_again(client: SyncbrokClient, refusal: bytes | None) -> None:
     async with EndpointServer([lambda _: refusal, lambda _: refusal, TRUE]) as endpoint:
         await client.subscribe("q", endpoint.url)
         await client.publish("q", b"x")
@@ -193,7 +193,7 @@ async def test_a_child_may_come_before_its_parent(client: SyncbrokClient) -> Non
         assert contents(endpoint) == [b"other"]
 
 
-async def test_an_endpoint_that_is_added_later_gets_what_is_not_finished(client: SyncbrokClient) -> None:
+async def test_endpoint_added_later_gets_unfinished_messages(client: SyncbrokClient) -> None:
     async with EndpointServer(accepting(b"1")) as first, EndpointServer(TRUE) as later:
         await client.subscribe("q", first.url)
         await client.publish("q", b"1")

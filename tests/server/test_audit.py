@@ -103,14 +103,14 @@ def test_a_licence_is_on_the_list_or_a_finding(audit, info, is_good):
     assert (audit.licence_fault(audit.Package("a", "1"), info) == "") is is_good
 
 
-def test_the_lock_file_gives_what_is_shipped_and_nothing_of_development(audit):
+def test_lock_file_gives_shipped_packages_without_those_of_development(audit):
     lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
     names = {each.name for each in audit.shipped(lock)}
     assert {"cramjam", "kio", "websockets", "pyspark", "httptools"} <= names
     assert not names & {"pytest", "ruff", "mypy", "hypothesis", "sparrow-broker"}
 
 
-def test_the_bill_of_materials_has_what_is_shipped_in_its_versions(audit, tmp_path, monkeypatch):
+def test_bill_of_materials_has_shipped_packages_with_versions(audit, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     bill = tmp_path / "bill.json"
     audit.write_bill(bill)

@@ -55,7 +55,7 @@ def test_a_mode_is_three_octal_digits(given: str, mode: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["0800", "rwx", "7", "0500", "077", 448, True])
-def test_another_mode_is_refused_with_what_is_allowed(wrong: object) -> None:
+def test_other_mode_is_refused_with_the_allowed_ones(wrong: object) -> None:
     with pytest.raises(InvalidConfig, match="data_mode"):
         load({"data_mode": wrong}, {})
 

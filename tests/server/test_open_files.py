@@ -60,7 +60,7 @@ with sparrow.testing.broker(process=True) as broker, sparrow.sync.connect(broker
 
 
 @pytest.mark.slow
-def test_who_comes_beyond_the_limit_of_open_files_is_refused_and_new_logs_still_find_a_file() -> None:
+def test_connections_beyond_the_limit_of_open_files_are_refused_and_new_logs_open() -> None:
     assert printed_with(400, 400, CROWD) == 1
 
 

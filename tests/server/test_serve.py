@@ -229,7 +229,7 @@ def test_start_says_what_listens_where_and_where_the_data_is(tmp_path):
 
 
 @pytest.mark.slow
-def test_sigterm_under_load_confirms_what_was_taken_and_closes_cleanly(tmp_path):
+def test_sigterm_under_load_confirms_accepted_publishes_and_closes_cleanly(tmp_path):
     serving = Serving(tmp_path, "--drain-timeout", "5s")
     acknowledged = []
 

@@ -265,7 +265,7 @@ def test_every_listener_that_takes_passwords_in_clear_is_named_at_once():
         {"seeds_host": PUBLIC, "seeds_all": True},
     ],
 )
-def test_what_other_machines_cannot_read_or_is_no_password_is_not_refused(options):
+def test_clear_text_is_accepted_on_loopback_or_without_passwords(options):
     check_clear_passwords(ServerConfig(**options), authenticated=True)
 
 

@@ -43,13 +43,13 @@ def test_duration_is_read(text, ms):
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1 MiBs", "MiB", "1 2 MB", "1e3"])
-def test_what_is_no_size_is_refused_with_an_example(text):
+def test_invalid_size_is_refused_with_an_example(text):
     with pytest.raises(ValueError, match="a size such as"):
         parse_size_bytes(text)
 
 
 @pytest.mark.parametrize("text", ["", "s", "5y", "-1s", "1s,2m", "7d!", "1.5"])
-def test_what_is_no_duration_is_refused_with_an_example(text):
+def test_invalid_duration_is_refused_with_an_example(text):
     with pytest.raises(ValueError, match="a duration such as"):
         parse_duration_ms(text)
 
@@ -69,7 +69,7 @@ def test_size_is_written_for_people():
     ]
 
 
-def test_topic_configuration_may_use_units_and_keeps_what_is_none():
+def test_topic_configuration_may_use_units_and_keeps_plain_values():
     given_config = {
         "retention.ms": "7d",
         "segment.bytes": "1 GiB",

@@ -185,7 +185,7 @@ async def test_sessions_of_removed_tokens_end_and_new_tokens_hold(start, tmp_pat
     assert not await again.is_over(0.1)
 
 
-async def test_what_takes_a_restart_is_named_and_the_log_level_holds(start, tmp_path):
+async def test_options_that_need_a_restart_are_named_and_the_log_level_applies(start, tmp_path):
     changed = build(ServerConfig, config_of(tmp_path, default_partitions=9, log_level="debug"))
     served = await start(read_again=lambda: changed)
     done = await served.server.reload()
@@ -202,7 +202,9 @@ async def test_what_takes_a_restart_is_named_and_the_log_level_holds(start, tmp_
         ({"tls": True}, {"tls": True, "ca": True}, "whether clients show certificates"),
     ],
 )
-async def test_what_would_change_who_must_log_in_is_refused(start, authority, tmp_path, before, after, words):
+async def test_reload_that_would_change_authentication_is_refused(
+    start, authority, tmp_path, before, after, words
+):
     def options(given):
         made = dict(tls_options(tmp_path)) if given.get("tls") else {}
         if given.get("ca"):

@@ -102,7 +102,7 @@ async def test_many_sessions_end_in_slices():
     assert sessions.count(LoginKind.TOKEN) == 0
 
 
-async def test_what_is_over_is_forgotten():
+async def test_ended_sessions_are_forgotten():
     sessions = Sessions()
     guard = Guard(sessions, lambda _: None)
     for name in ("ann", "bob"):

@@ -96,7 +96,7 @@ def settle(one: Member, source: Partition) -> None:
 
 
 @pytest.mark.parametrize("copies", ["true", "false"])
-def test_what_a_group_gives_up_goes_to_its_dead_letter_topic(
+def test_records_that_a_group_gives_up_go_to_its_dead_letter_topic(
     raw: RawClient, member: Make, group: str, topic: str, source: Partition, dead: str, copies: str
 ) -> None:
     configure(raw, group, {"errors.deadletterqueue.copy.record.enable": copies})

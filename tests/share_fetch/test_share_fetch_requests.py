@@ -73,7 +73,7 @@ def test_every_version_acquires_and_acknowledges(one: Member, zero: Partition, v
     assert acquired(one.fetch(version=version)) == {}
 
 
-def test_what_one_member_acquired_is_invisible_to_the_others(
+def test_records_of_one_member_are_invisible_to_the_others(
     one: Member, member: Make, topic: str, zero: Partition
 ) -> None:
     other = member()
@@ -274,7 +274,7 @@ def test_renewals_are_refused_where_the_group_has_them_off(
 # ── what is refused ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_not_acquired_cannot_be_acknowledged(
+def test_unacquired_records_cannot_be_acknowledged(
     one: Member, member: Make, topic: str, zero: Partition
 ) -> None:
     other = member()
@@ -286,7 +286,7 @@ def test_what_is_not_acquired_cannot_be_acknowledged(
     assert errors(other.acknowledge({zero: [(5, 9, [ACCEPT])]})) == {0: OK}
 
 
-def test_what_was_acknowledged_cannot_be_again(one: Member, zero: Partition) -> None:
+def test_acknowledged_records_cannot_be_acknowledged_again(one: Member, zero: Partition) -> None:
     """Kafka accepts it silently if everything before it is finished, too."""
     one.get([zero])
     for expected in (OK, NOT_ACQUIRED):

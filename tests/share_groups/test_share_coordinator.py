@@ -258,7 +258,7 @@ async def test_group_of_another_name_is_unknown(stand: Stand) -> None:
 # ── what others ask of members ────────────────────────────────────────────────────────────────────
 
 
-async def test_members_and_what_they_have_are_known_by_id(stand: Stand) -> None:
+async def test_members_and_their_partitions_are_known_by_id(stand: Stand) -> None:
     share = stand.groups.share
     await join(stand, "m", "b")
     assert share.is_member("g", "m")
@@ -283,7 +283,7 @@ async def test_queue_that_somebody_made_keeps_its_topics(stand: Stand) -> None:
 # ── settings ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_a_group_sets_holds_over_what_the_broker_says(stand: Stand) -> None:
+async def test_configuration_of_a_group_overrides_that_of_the_broker(stand: Stand) -> None:
     stand.set["g", "share.record.lock.duration.ms"] = "15000"
     stand.set["g", "share.isolation.level"] = "read_committed"
     stand.set["g", "share.renew.acknowledge.enable"] = "FALSE"

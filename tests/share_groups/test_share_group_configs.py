@@ -50,7 +50,7 @@ def test_share_groups_have_kafkas_configurations_and_defaults(raw: RawClient, na
     assert {key: found[key].config_type for key in types} == types
 
 
-def test_what_a_group_sets_is_shown_as_its_own(raw: RawClient, name: str) -> None:
+def test_configuration_of_a_group_is_shown_as_its_own(raw: RawClient, name: str) -> None:
     given = {"share_isolation_level": "read_committed", "share_auto_offset_reset": "by_duration:P1D"}
     assert alter(raw, GROUP, name, **given) is E.none
     (config,) = describe_configs(raw, GROUP, name, "share.isolation.level", include_synonyms=True).configs
@@ -80,7 +80,7 @@ def test_what_a_group_sets_is_shown_as_its_own(raw: RawClient, name: str) -> Non
         ("errors.deadletterqueue.copy.record.enable", "1"),
     ],
 )
-def test_what_a_group_cannot_be_is_refused(setting: str, wrong: str) -> None:
+def test_invalid_group_configuration_is_refused(setting: str, wrong: str) -> None:
     with pytest.raises(InvalidConfig, match=setting.replace(".", r"\.")):
         check_group_config({setting: wrong})
 

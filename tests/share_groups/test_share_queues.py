@@ -148,7 +148,7 @@ async def test_topic_that_is_deleted_and_made_again_is_another_one(broker: Broke
 # ── how far it is ─────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_lag_counts_what_is_not_finished_behind_the_start(broker: Broker) -> None:
+async def test_lag_counts_unfinished_records_behind_the_start(broker: Broker) -> None:
     await broker.topics.create("a", 1)
     await join(broker, "g", "a")
     await publish(broker, "a", *(b"%d" % n for n in range(10)))
@@ -163,7 +163,7 @@ async def test_lag_counts_what_is_not_finished_behind_the_start(broker: Broker) 
     await consumer.close(release=True)
 
 
-async def test_how_far_a_group_is_survives_the_broker(tmp_path: Path, clock: ManualClock) -> None:
+async def test_progress_of_a_group_survives_the_broker(tmp_path: Path, clock: ManualClock) -> None:
     async with Broker(tmp_path / "d", clock=clock) as broker:
         await broker.topics.create("a", 1)
         await join(broker, "g", "a")

@@ -90,7 +90,7 @@ def test_json_has_everything(run: Run, sink: str) -> None:
     assert {**described, "stages": []} == listed
 
 
-def test_a_sink_is_deleted_only_by_who_says_yes(run: Run, sink: str, server: RunningBroker) -> None:
+def test_deleting_a_sink_needs_a_yes(run: Run, sink: str, server: RunningBroker) -> None:
     assert "--yes" in run("delete", sink, fails=True)
     assert run("delete", sink, "--yes") == f"deleted sink {sink}; 1 open stages were dropped\n"
     assert sink not in run("list")

@@ -125,7 +125,7 @@ async def test_stages_survive_a_restart_and_the_commit_that_is_asked_again_works
     await broker.close()
 
 
-async def test_what_was_staged_before_a_restart_is_on_stable_storage_when_it_is_committed() -> None:
+async def test_records_staged_before_a_restart_are_durable_when_committed() -> None:
     machine = Machine()
     broker = await machine.start()
     await broker.topics.create("a", 1)

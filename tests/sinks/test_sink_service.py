@@ -49,7 +49,9 @@ def may_write(kind: ResourceType, name: str, who: str) -> AclBinding:
     return AclBinding(kind, name, PatternType.LITERAL, who, "*", Operation.WRITE, Permission.ALLOW)
 
 
-async def test_what_is_staged_is_seen_when_its_batch_is_committed(machine: Machine, broker: Broker) -> None:
+async def test_staged_records_are_seen_when_their_batch_is_committed(
+    machine: Machine, broker: Broker
+) -> None:
     stages = [await open_stage(broker, 0, task=task) for task in range(2)]
     for stage, value in zip(stages, (b"1", b"2"), strict=True):
         await put(machine, broker, stage, "a", value)
@@ -406,7 +408,7 @@ async def test_partitions_that_refuse_publishes_are_named_before_they_join(broke
 
 
 @pytest.mark.parametrize("stage_id", ["", "0", "0-0", "0-0-9", "x-0-0", "-1-0-0", "9" * 5000, "٣-0-0"])
-async def test_what_is_no_open_stage_is_refused(broker: Broker, stage_id: str) -> None:
+async def test_unknown_stage_is_refused(broker: Broker, stage_id: str) -> None:
     await open_stage(broker, 0)
     with pytest.raises(StageExpired):
         broker.sinks.publisher(stage_id)
@@ -504,9 +506,7 @@ async def test_the_oldest_single_writes_make_room_for_new_ones_and_streams_never
     await again.close()
 
 
-async def test_a_slot_is_not_given_to_others_before_who_decides_about_it_is_done(
-    machine: Machine, broker: Broker
-) -> None:
+async def test_slot_is_not_given_to_others_before_its_commit_ends(machine: Machine, broker: Broker) -> None:
     """A task opens its stage while the commit of its batch waits for the disk."""
     winner = await open_stage(broker, 0)
     publishing = broker.sinks.publisher(winner.stage_id)
@@ -689,7 +689,7 @@ async def test_a_commit_waits_for_a_large_batch_that_is_being_checked(
     assert await read_committed(broker, "a") == [bytes(3 << 20)]
 
 
-async def test_a_commit_waits_for_what_is_on_its_way_to_the_disk_and_fails_with_it(machine: Machine) -> None:
+async def test_commit_waits_for_pending_writes_and_fails_with_them(machine: Machine) -> None:
     broker = await machine.start()
     await broker.topics.create("a", 1)
     stage = await open_stage(broker, 0)

@@ -270,7 +270,7 @@ def test_a_task_that_is_silent_for_longer_than_connections_may_be_goes_on() -> N
         assert read_with_confluent(broker.kafka, "t") == [b"1", b"2"]
 
 
-def test_what_a_zombie_does_fails(session: Session, topic: str) -> None:
+def test_zombie_writer_fails(session: Session, topic: str) -> None:
     zombie = Task(session, opened(session, topic, 0, run="old"), topic)
     zombie.put(b"1")
     assert opened(session, topic, 0, run="new")
@@ -306,7 +306,7 @@ def test_a_batch_that_the_broker_refuses_fails_the_task(session: Session, topic:
     assert session.is_clean
 
 
-def test_what_is_staged_is_confirmed_on_stable_storage_or_not_at_all(session: Session, topic: str) -> None:
+def test_staging_without_a_durable_confirmation_is_refused(session: Session, topic: str) -> None:
     task = Task(session, opened(session, topic, 0), topic)
     channel = session.open_channel(OpenProducer(stage=task.stage.id))
     for ref in range(2):

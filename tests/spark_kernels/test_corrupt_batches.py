@@ -156,7 +156,7 @@ def test_offset_that_a_corrupt_header_claims_ends_no_range(place: int) -> None:
     assert [row[0] for row in decoded(chunk, high=6, options=SKIPPING).rows] == [0, 1, 4, 5]
 
 
-def test_what_is_corrupt_behind_the_range_does_not_matter() -> None:
+def test_corrupt_batch_behind_the_range_does_not_matter() -> None:
     changed = bytearray(build_batch([b"x"], base_offset=2))
     changed[-1] ^= 1
     assert len(decoded(build_batch([b"x"] * 2) + bytes(changed), high=2).rows) == 2

@@ -25,7 +25,7 @@ Stretch = tuple[list[bytes], list[tuple[Any, ...]]]
 
 @pytest.mark.slow
 @given(stretches())
-def test_what_was_built_is_decoded(stretch: Stretch) -> None:
+def test_built_batches_are_decoded(stretch: Stretch) -> None:
     batches, rows = stretch
     assert decoded(b"".join(batches)).rows == rows
     assert [row for batch in batches for row in fields_of(decode(batch))] == rows
@@ -149,7 +149,7 @@ def test_cut_batch_at_the_end_is_fetched_again() -> None:
         assert outcome.skipped_batches == 0
 
 
-def test_what_comes_twice_is_decoded_once() -> None:
+def test_repeated_batch_is_decoded_once() -> None:
     batches = [build_batch([b"x"] * 3, base_offset=3 * n) for n in range(3)]
     outcome = decoded(batches[0] + batches[1], batches[1] + batches[2], batches[2])
     assert [row[0] for row in outcome.rows] == list(range(9))

@@ -50,7 +50,7 @@ async def test_an_empty_batch_takes_the_place_and_all_others_stay_as_they_are(
         assert (await site.log.read(at, 1)).base_offset == offset
 
 
-async def test_it_refuses_what_can_be_read_what_is_not_there_and_markers() -> None:
+async def test_removal_refuses_readable_batches_missing_ones_and_markers() -> None:
     site = Site(config=PLAIN)
     offset = fill(site)
     marker = append(site.log, wrap(build_marker(ControlType.ABORT, 7, 0, 0))).base_offset

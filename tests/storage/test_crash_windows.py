@@ -55,7 +55,7 @@ def start(fs: FaultyFileSystem, config: LogConfig = SMALL_SEGMENTS) -> tuple[Loc
 
 
 @pytest.mark.parametrize("rolls", [False, True])
-async def test_what_a_failed_sync_lost_is_written_again_before_a_restart_promises_it(rolls: bool) -> None:
+async def test_bytes_lost_by_a_failed_sync_are_rewritten_before_a_restart_promises_them(rolls: bool) -> None:
     for seed in range(10):
         fs = FaultyFileSystem(seed)
         _, log = start(fs, SMALL_SEGMENTS if rolls else LogConfig())
@@ -349,7 +349,7 @@ async def test_a_cancelled_truncation_runs_to_its_end_before_the_next_append(
     await again.close()
 
 
-async def test_a_checkpoint_that_a_truncation_overtakes_does_not_speak_of_what_is_gone() -> None:
+async def test_checkpoint_overtaken_by_a_truncation_leaves_out_removed_records() -> None:
     fs = FaultyFileSystem()
     _, log = start(fs, LogConfig())
     fill(log, 20)

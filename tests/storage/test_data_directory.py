@@ -126,7 +126,7 @@ async def test_a_clean_start_reads_no_record_data() -> None:
     assert store.repairs == []
 
 
-async def test_a_start_after_kill_reads_only_what_is_behind_the_checkpoint() -> None:
+async def test_start_after_kill_reads_only_records_behind_the_checkpoint() -> None:
     fs = FaultyFileSystem()
     config = LogConfig(segment_bytes=2000, index_interval_bytes=150)
     store = LocalLogStore("/data", fs, options=ON_THE_LOOP)

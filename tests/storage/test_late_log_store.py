@@ -89,7 +89,7 @@ def test_an_append_that_fails_takes_all_behind_it_along_and_nothing_of_them_appe
     asyncio.run(run())
 
 
-async def test_a_log_that_is_deleted_fails_what_is_pending() -> None:
+async def test_deleting_a_log_fails_pending_appends() -> None:
     store = late(FaultyFileSystem(seed=1))
     log = store.open(ORDERS, LogConfig())
     promised = log.append([numbered(0)])

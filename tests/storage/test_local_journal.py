@@ -211,7 +211,7 @@ async def test_a_full_disk_is_said_at_the_beginning_and_not_later() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-async def test_what_was_confirmed_survives_power_failures_in_its_order(seed: int) -> None:
+async def test_confirmed_entries_survive_power_failures_in_order(seed: int) -> None:
     """The owner here keeps the number of its last record in its checkpoint. At each start it must
     find all confirmed records behind that, and maybe further ones, without a gap.
     """

@@ -112,7 +112,7 @@ class Story:
 
 
 @pytest.mark.parametrize("group", range(8))
-async def test_what_was_durable_survives_power_failures(group: int) -> None:
+async def test_durable_records_survive_power_failures(group: int) -> None:
     for seed in range(group * 25, group * 25 + 25):
         story = Story(seed, FaultyFileSystem(seed, short_writes=0.1, would_block=0.2))
         for _ in range(4):
@@ -129,7 +129,7 @@ async def test_what_was_durable_survives_power_failures(group: int) -> None:
 
 
 @pytest.mark.parametrize("group", range(4))
-async def test_what_was_promised_at_all_survives_kill(group: int) -> None:
+async def test_promised_records_survive_kill(group: int) -> None:
     for seed in range(group * 25, group * 25 + 25):
         story = Story(seed, FaultyFileSystem(seed, short_writes=0.1, would_block=0.2))
         for _ in range(3):

@@ -76,7 +76,7 @@ def test_aborted_transactions_of_a_range_are_all_there_and_sorted(
 
 
 @given(STEPS, st.integers(0, 40))
-def test_what_ended_before_the_log_start_is_forgotten_and_nothing_else(steps: list[Step], start: int) -> None:
+def test_only_transactions_ended_before_the_log_start_are_forgotten(steps: list[Step], start: int) -> None:
     index, whole = indexed(steps), indexed(steps)
     index.forget_before(start)
     assert len(index._last_offsets) == sum(marker >= start for _, _, marker in NaiveLog(steps).aborted())

@@ -69,7 +69,7 @@ async def test_a_later_commit_in_the_transaction_itself_stands(broker: Broker) -
     assert not broker.parts.group_registry.pending("g")
 
 
-async def test_a_commit_that_failed_leaves_what_is_pending(machine: Machine, broker: Broker) -> None:
+async def test_failed_commit_leaves_pending_offsets(machine: Machine, broker: Broker) -> None:
     identity = await with_pending(broker, 1)
     machine.fs.calls_left = 0
     with pytest.raises(StorageFailed):

@@ -135,7 +135,7 @@ def test_another_producer_is_refused_everywhere(
         state.end(found, producer_id, epoch, commit=True, bumps_epoch=False, fresh_id=-1, now_ms=0)
 
 
-def test_only_what_was_added_to_an_open_transaction_takes_part() -> None:
+def test_only_partitions_added_to_an_open_transaction_take_part() -> None:
     found = state.add(ongoing(), 7, 0, groups=["g"], now_ms=0)
     state.check_partition(found, 7, 0, A)
     state.check_group(found, 7, 0, "g")
@@ -172,7 +172,7 @@ def test_an_end_that_is_asked_for_again_is_answered_and_the_other_end_refused(*,
         ended(done, commit=not commit)
 
 
-def test_what_never_began_cannot_be_ended_by_old_clients() -> None:
+def test_old_clients_cannot_end_a_transaction_that_never_began() -> None:
     for commit in (True, False):
         with pytest.raises(InvalidTransactionState):
             ended(begun(), commit=commit)
@@ -190,7 +190,7 @@ def test_a_client_of_kip_890_gets_a_new_epoch_at_each_end(*, commit: bool) -> No
         ended(prepared, commit=commit, bumps_epoch=True, epoch=0)
 
 
-def test_a_client_of_kip_890_may_abort_what_never_began_but_not_commit_it() -> None:
+def test_client_of_kip_890_may_abort_but_not_commit_a_transaction_that_never_began() -> None:
     for found in (
         begun(),
         completed(ended(ongoing(), commit=True)),

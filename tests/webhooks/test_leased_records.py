@@ -25,9 +25,7 @@ def covered(found: LeasedRecords) -> list[tuple[int, int]]:
     gaps=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=5),
     leased=st.sets(st.integers(0, 45), min_size=1),
 )
-def test_what_is_leased_is_there_or_missing_and_nothing_else(
-    gaps: list[tuple[int, int]], leased: set[int]
-) -> None:
+def test_leased_offsets_are_records_or_missing(gaps: list[tuple[int, int]], leased: set[int]) -> None:
     data, there, position = b"", set(), 0
     for gap, count in gaps:
         position += gap

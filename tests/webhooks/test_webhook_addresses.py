@@ -53,7 +53,7 @@ def test_nothing_forbidden_is_ever_allowed(address: IPv4Address | IPv6Address) -
 
 
 @pytest.mark.parametrize("address", FORBIDDEN)
-def test_what_is_forbidden_stays_so_for_trusted_endpoints(address: str) -> None:
+def test_forbidden_addresses_stay_forbidden_for_trusted_endpoints(address: str) -> None:
     refusal = AddressRules(("private",)).refusal(ip_address(address), address, is_trusted=True)
     assert refusal is not None
     assert "never" in refusal
@@ -84,7 +84,7 @@ def test_networks_and_names_are_allowed_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10.0.0.1/8", "10.0.0.0/33", "a b", "http://x", "a..b"])
-def test_what_is_no_network_and_no_name_is_refused(text: str) -> None:
+def test_entry_that_is_neither_network_nor_name_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"webhooks\.allow"):
         AddressRules((text,))
 

@@ -18,7 +18,7 @@ CONCURRENCY = 4
 
 
 @pytest.mark.slow
-async def test_nothing_is_lost_by_kill_9_and_what_was_acknowledged_does_not_come_again() -> None:
+async def test_kill_9_loses_nothing_and_acknowledged_deliveries_do_not_come_again() -> None:
     dice = random.Random(5)
 
     async def slowly(_: Got) -> bytes:
@@ -51,7 +51,7 @@ async def test_nothing_is_lost_by_kill_9_and_what_was_acknowledged_does_not_come
 
 
 @pytest.mark.slow
-async def test_a_stop_finishes_what_is_under_way() -> None:
+async def test_stop_finishes_running_deliveries() -> None:
     async def slowly(_: Got) -> bytes:
         await asyncio.sleep(0.05)
         return http_response()

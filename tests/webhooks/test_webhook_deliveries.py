@@ -35,7 +35,7 @@ async def test_a_record_is_posted_and_acknowledged(hooks: Hooks) -> None:
     assert hooks.state().delivered == 1
 
 
-async def test_what_is_published_later_comes_as_well(hooks: Hooks) -> None:
+async def test_later_messages_are_delivered_too(hooks: Hooks) -> None:
     async with EndpointServer() as server:
         await hooks.queue()
         await hooks.hook(server.url)
@@ -132,7 +132,7 @@ async def test_every_subscriber_gets_every_record_and_a_failing_one_delays_no_ot
     }
 
 
-async def test_a_first_subscriber_gets_what_was_waiting_and_a_later_one_what_is_not_finished(
+async def test_first_subscriber_gets_waiting_messages_and_a_later_one_unfinished_ones(
     hooks: Hooks,
 ) -> None:
     go = asyncio.Event()
@@ -274,7 +274,7 @@ async def test_a_paused_endpoint_gets_nothing_over_a_restart_until_it_is_resumed
     assert server.bodies == [b"job"]
 
 
-async def test_what_is_under_way_when_the_frontend_drains_is_finished(hooks: Hooks) -> None:
+async def test_running_deliveries_are_finished_at_a_drain(hooks: Hooks) -> None:
     go = asyncio.Event()
 
     async def wait(_: Got) -> bytes:
@@ -295,7 +295,7 @@ async def test_what_is_under_way_when_the_frontend_drains_is_finished(hooks: Hoo
         assert len(server.got) == 2
 
 
-async def test_what_does_not_end_in_time_is_released_uncounted(hooks: Hooks) -> None:
+async def test_deliveries_that_do_not_end_in_time_are_released_uncounted(hooks: Hooks) -> None:
     async def never(_: Got) -> None:
         await asyncio.Event().wait()
 

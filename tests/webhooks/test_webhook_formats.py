@@ -149,7 +149,7 @@ def test_any_record_becomes_a_request_with_headers_that_http_can_carry(found: Re
 # ── json, syncbrok ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_json_is_the_record_as_an_object_and_what_the_delivery_is() -> None:
+def test_json_has_the_record_as_an_object_and_its_delivery() -> None:
     found = record(b"\xff", "ké".encode(), ("a", b"b"), ("n", None), ("x", b"\xfe"))
     assert json.loads(rendered(found, "json").body) == {
         "topic": "orders",
@@ -171,7 +171,7 @@ def test_syncbrok_gets_id_and_content_and_nothing_else() -> None:
     assert payload == Payload("application/json", b'{"id":"%b","content":"aGVsbG8="}' % own_id, [])
 
 
-def test_syncbrok_gets_a_uuid_for_what_has_another_id_the_same_each_time() -> None:
+def test_syncbrok_gets_a_stable_uuid_for_other_ids() -> None:
     def given(*headers: tuple[str, bytes | None]) -> str:
         return str(json.loads(rendered(record(b"hello", None, *headers), "syncbrok").body)["id"])
 
@@ -276,7 +276,7 @@ def test_signatures_are_those_of_standard_webhooks(text: str, count: int) -> Non
 
 
 @given(st.text("ab.%1", min_size=1, max_size=20), st.text("ab.%1", min_size=1, max_size=20))
-def test_what_is_signed_has_one_meaning_only(one: str, other: str) -> None:
+def test_signed_bytes_have_one_meaning_only(one: str, other: str) -> None:
     # Publishers choose ids: "x.1700000000.{}" must not pass for a body or a time of another
     # message.
     signer = Signer([Secret(make_secret(b"s" * 32))])

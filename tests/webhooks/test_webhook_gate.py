@@ -75,7 +75,7 @@ def test_failures_in_a_row_open_the_breaker_and_one_success_closes_it() -> None:
     assert breaker.probe_at_s == 101
 
 
-def test_what_was_under_way_when_it_opened_makes_the_wait_no_longer() -> None:
+def test_deliveries_running_at_the_opening_do_not_lengthen_the_wait() -> None:
     breaker = Breaker(open_after=1)
     breaker.failed(0, is_probe=False)
     for _ in range(7):

@@ -110,7 +110,7 @@ async def test_a_name_that_changes_where_it_leads_is_judged_each_time(tmp_path: 
         assert len(server.got) == 1
 
 
-async def test_of_several_addresses_those_are_taken_that_may_be(tmp_path: Path) -> None:
+async def test_allowed_ones_of_several_addresses_are_used(tmp_path: Path) -> None:
     class Mixed(Resolver):
         async def resolve(
             self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET

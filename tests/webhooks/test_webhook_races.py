@@ -20,7 +20,7 @@ from tests.webhooks.conftest import LOCAL, Hooks
 from tests.webhooks.endpoints import EndpointServer, Got, http_response
 
 
-async def test_an_endpoint_that_was_changed_is_not_paused_by_what_the_old_one_answers(hooks: Hooks) -> None:
+async def test_changed_endpoint_is_not_paused_by_responses_of_the_old_one(hooks: Hooks) -> None:
     asked, goes_on = asyncio.Event(), asyncio.Event()
 
     async def gone(_: Got) -> bytes:

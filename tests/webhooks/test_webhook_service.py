@@ -157,7 +157,7 @@ async def version_of(hooks: Hooks, key: str) -> int:
     return entry.version
 
 
-async def test_what_is_put_is_there_after_a_restart(hooks: Hooks) -> None:
+async def test_webhook_is_there_after_a_restart(hooks: Hooks) -> None:
     await hooks.queue()
     made = await hooks.hook(URL, format="json", headers={"X-A": "b"})
     assert made.settings["headers"] == {"X-A": "hidden"}
@@ -190,7 +190,7 @@ async def test_nothing_but_an_empty_list_leaves_deliveries_unsigned(hooks: Hooks
     assert hooks.broker.webhooks.describe("jobs", "made").secrets == [0]
 
 
-async def test_what_cannot_be_put_changes_nothing(hooks: Hooks) -> None:
+async def test_refused_webhook_changes_nothing(hooks: Hooks) -> None:
     await hooks.queue()
     await hooks.queue("all", subscribers=["a"])
     put = hooks.broker.webhooks.put

@@ -53,7 +53,7 @@ def test_a_plain_url_is_taken_as_it_is(url: str) -> None:
         "http://①②⑦.⓪.⓪.①/",
     ],
 )  # fmt: skip
-def test_what_is_no_plain_url_is_refused(url: Any) -> None:
+def test_invalid_url_is_refused(url: Any) -> None:
     with pytest.raises(InvalidConfig, match="url"):
         new_settings({"url": url})
 
@@ -116,7 +116,7 @@ def test_the_delay_doubles_up_to_its_limit() -> None:
     "value", ["whsec_", "whsec_AAAA", SECRET.replace("whsec_", ""), SECRET + "!", 7, [SECRET] * 6, [None],
     "whsec_" + "A" * 400]
 )  # fmt: skip
-def test_what_is_no_secret_is_refused_and_not_shown(value: Any) -> None:
+def test_invalid_secret_is_refused_and_not_shown(value: Any) -> None:
     with pytest.raises(InvalidConfig, match="secret") as raised:
         check_secrets(value)
     assert SECRET.removeprefix("whsec_") not in raised.value.text

@@ -110,7 +110,7 @@ def test_the_document_can_be_followed(server: RunningBroker, run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_the_receiver_of_the_document_verifies_what_comes(
+def test_receiver_of_the_document_verifies_deliveries(
     server: RunningBroker, tmp_path: Path, run: Run
 ) -> None:
     (text,) = [text for _, mark, text in BLOCKS if mark == " receiver"]

@@ -149,7 +149,7 @@ def count_reads(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return reads
 
 
-async def test_a_long_poll_does_not_read_what_is_too_little_again_and_again(
+async def test_long_poll_does_not_reread_data_below_the_minimum(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.topics.create("orders")

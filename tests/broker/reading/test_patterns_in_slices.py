@@ -191,7 +191,7 @@ async def test_too_many_patterns_are_refused(broker: Broker) -> None:
     await subscribed.close()
 
 
-async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kept_matches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(name_matches, "MAX_NAMES", 100)
     kept = NameMatches([type("Topic", (), {"name": f"t{n}"}) for n in range(60)], compile_pattern)
 

@@ -294,7 +294,7 @@ async def test_offsets_descriptions_and_housekeeping_open_logs_in_threads(slow: 
         assert opening.on_loop == [], act
 
 
-async def test_a_log_that_cannot_be_opened_refuses_what_waited_for_it_and_is_tried_again(slow: Slow) -> None:
+async def test_log_that_cannot_be_opened_refuses_waiting_requests_and_is_retried(slow: Slow) -> None:
     opening = await restarted(slow)
     is_broken = True
 

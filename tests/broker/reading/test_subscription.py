@@ -227,7 +227,7 @@ class Forbidding:
         return (operation, name) not in self._forbidden
 
 
-async def test_a_live_subscription_cannot_be_updated_to_what_may_not_be_read(tmp_path: Path) -> None:
+async def test_live_subscription_cannot_be_updated_to_unreadable_topics(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d", authorizer=Forbidding((Operation.READ, "secret"))) as broker:
         await broker.topics.create("secret", 1)
         async with subscribed(broker, Selector("open", start=BEGINNING)) as (subscription, listener):
@@ -239,7 +239,7 @@ async def test_a_live_subscription_cannot_be_updated_to_what_may_not_be_read(tmp
         assert broker.parts.topic_registry.find("other") is None, "a refused update creates nothing"
 
 
-async def test_subscribing_creates_a_topic_only_for_who_may_create_it(tmp_path: Path) -> None:
+async def test_subscribing_creates_a_topic_only_with_the_right_to_create(tmp_path: Path) -> None:
     forbidding = Forbidding((Operation.CREATE, "new"), (Operation.CREATE, CLUSTER_NAME))
     async with Broker(tmp_path / "d", authorizer=forbidding) as broker:
         with pytest.raises(NotAuthorized):

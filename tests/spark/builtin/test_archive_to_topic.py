@@ -244,7 +244,7 @@ def test_delta_tables_are_compacted_as_their_own_transaction(spark: SparkSession
     assert (done.format, done.files_before, done.files_after) == ("delta", 5, 1)
 
 
-def test_manifest_is_json_that_names_what_is_there(
+def test_manifest_is_json_that_lists_the_files(
     client: Client, where: dict[str, Any], name: str, tmp_path: Path
 ) -> None:
     made = client.admin.create_topic(name, partitions=2)

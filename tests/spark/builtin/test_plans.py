@@ -48,7 +48,7 @@ def test_groups_are_runs_of_small_files_and_no_larger_than_wanted(sizes: list[in
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.one_of(st.none(), st.integers(0, 120)), st.integers(0, 120))
-def test_a_run_reads_from_where_the_archive_ends_and_counts_what_is_gone(
+def test_run_reads_from_the_end_of_the_archive_and_counts_lost_records(
     start: int, length: int, known: int | None, last: int
 ) -> None:
     topic = SourceTopic("logs", "id", {0: start}, {0: start + length})
@@ -63,7 +63,7 @@ def test_a_run_reads_from_where_the_archive_ends_and_counts_what_is_gone(
     assert planned_topic(topic, after, {}, {0: last}) == ({0: (end, end)}, [])
 
 
-def test_what_a_run_wrote_is_added_up() -> None:
+def test_records_of_a_run_are_added_up() -> None:
     file = ArchivedFile("a", "logs", 7, 100, "", {0: OffsetSpan(10, 14, 5, 50), 1: OffsetSpan(0, 1, 2, 20)})
     before = TopicArchive("id", {0: PartitionArchive(0, 10, 9, 8, 80)})
     after = extended(before, [file], {0: (10, 15), 1: (0, 2), 2: (0, 0)}, [])
@@ -111,7 +111,7 @@ def test_conditions_are_taken(sql: str) -> None:
         ("(" * 3000 + "1", "is no|nested too deep"),
     ],
 )
-def test_what_is_no_condition_is_refused_before_spark_starts(sql: str, text: str) -> None:
+def test_invalid_condition_is_refused_before_spark_starts(sql: str, text: str) -> None:
     with pytest.raises(InvalidArgument, match=text.replace("?", r"\?")):
         check_condition(sql, COLUMNS)
 
@@ -148,7 +148,7 @@ def test_wrong_calls_are_refused_without_a_broker_and_without_spark(tmp_path: Pa
             call()
 
 
-def test_what_a_spark_stream_writes_is_not_compacted_behind_its_back(tmp_path: Path) -> None:
+def test_table_of_a_running_stream_is_not_compacted(tmp_path: Path) -> None:
     (tmp_path / "_spark_metadata").mkdir()
     (tmp_path / "a.parquet").write_bytes(b"x")
     with pytest.raises(InvalidArgument, match="readers go by the list in _spark_metadata"):

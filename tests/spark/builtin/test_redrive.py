@@ -75,7 +75,7 @@ def test_another_topic_can_be_named(
     assert values_of(got(broker, name)) == []
 
 
-def test_of_two_runs_at_the_same_time_one_sends(
+def test_one_of_two_concurrent_runs_sends(
     broker: RunningBroker, client: Client, where: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead = f"{name}.dead"

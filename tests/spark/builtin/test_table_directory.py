@@ -178,7 +178,7 @@ def test_a_whole_table_is_exchanged_with_its_lock(tmp_path: Path) -> None:
         (b'{"format": "sparrow-archive", "version": 1, "created": 3}', "no manifest of an archive"),
     ],
 )
-def test_what_is_no_manifest_is_refused_in_a_sentence(data: bytes, text: str, tmp_path: Path) -> None:
+def test_invalid_manifest_is_refused_in_a_sentence(data: bytes, text: str, tmp_path: Path) -> None:
     table = TableDirectory(str(tmp_path))
     os.makedirs(table.state)
     Path(table.manifest_path).write_bytes(data)

@@ -46,7 +46,7 @@ def test_right_queries_have_the_columns_that_spark_gives_them(views):
                 assert _type(theirs) == kind, (query, name)
 
 
-def test_what_is_missing_to_the_checks_is_missing_to_spark(views):
+def test_columns_missing_in_the_checks_are_missing_in_spark(views):
     from pyspark.errors import AnalysisException
 
     for query in WRONG_QUERIES:

@@ -126,7 +126,7 @@ def start(spark, tmp_path, steps, mode):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_the_checks_refuse_spark_refuses(name, spark, tmp_path):
+def test_spark_refuses_streams_that_the_checks_refuse(name, spark, tmp_path):
     from pyspark.errors import AnalysisException
 
     steps, mode = REFUSED[name]
@@ -136,7 +136,7 @@ def test_what_the_checks_refuse_spark_refuses(name, spark, tmp_path):
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_what_the_checks_let_pass_spark_starts(name, spark, tmp_path):
+def test_spark_starts_streams_that_the_checks_accept(name, spark, tmp_path):
     steps, mode = TAKEN[name]
     assert faults(pipeline(steps, mode)) == []
     start(spark, tmp_path, steps, mode).stop()

@@ -114,7 +114,7 @@ def test_json_gives_columns_or_the_field_that_does_not_fit(spark: SparkSession) 
     ]
 
 
-def test_csv_gives_columns_or_what_was_not_read(spark: SparkSession) -> None:
+def test_csv_gives_columns_or_the_unread_text(spark: SparkSession) -> None:
     found = rows(
         spark,
         CsvDecoder(schema="a int, b string", delimiter=";"),
@@ -146,7 +146,7 @@ def test_regular_expression_matches_whole_lines_and_groups_get_their_types(spark
     assert faults(found)[3:] == ["the pattern does not match", "the value is not UTF-8", "the value is null"]
 
 
-def test_text_is_one_column_and_so_is_what_is_not_decoded(spark: SparkSession) -> None:
+def test_text_and_undecoded_values_are_one_column(spark: SparkSession) -> None:
     found = rows(spark, TextDecoder(), "é".encode(), b"\xff", None)
     assert found[0] == {"value": "é", "_fault": None}
     assert faults(found)[1:] == ["the value is not UTF-8", "the value is null"]

@@ -90,7 +90,7 @@ def test_two_names_of_an_option_may_agree_but_not_differ() -> None:
         OPTIONS.read({"caFile": "a.pem", "kafka.ssl.ca.location": "b.pem"})
 
 
-def test_what_was_given_is_known_and_what_was_not_has_its_default() -> None:
+def test_given_options_are_known_and_others_have_defaults() -> None:
     values = _read(rows="7")
     assert values.given == {"rows"}
     assert values["startingOffsets"] == "latest"
@@ -212,7 +212,7 @@ def test_a_login_by_options_wins_over_the_one_in_the_url() -> None:
         ({"header": "true"}, "no option 'header'"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_to_do(given: dict[str, str], what: str) -> None:
+def test_impossible_options_are_refused_with_advice(given: dict[str, str], what: str) -> None:
     with pytest.raises(InvalidArgument, match=what):
         OPTIONS.read(given)
 

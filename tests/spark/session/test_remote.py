@@ -31,6 +31,6 @@ def test_a_server_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize(
     "remote", ["host:15002", "http://host", "sc://", "sc://host:port", "sc://host:99999"]
 )
-def test_what_is_no_address_of_a_server_is_refused(remote: str) -> None:
+def test_invalid_address_of_a_server_is_refused(remote: str) -> None:
     with pytest.raises(InvalidArgument, match="write sc://host:15002"):
         sparrow.spark.session(remote=remote)

@@ -62,7 +62,7 @@ def test_local_sessions_have_all_five_settings_and_clusters_those_of_python() ->
     assert settings(remote="sc://host:15002") == {}
 
 
-def test_what_the_user_says_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_settings_of_the_user_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert settings(conf={DAEMON: "mine.daemon", "a": True, "b": 2})[DAEMON] == "mine.daemon"
     assert settings(conf={"a": True, "b": 2}) == SETTINGS | LOCAL_FILE_SETTINGS | {"a": "true", "b": "2"}
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--master yarn --conf {DAEMON}=mine.daemon pyspark-shell")
@@ -125,7 +125,7 @@ def test_defaults_of_the_spark_that_comes_with_pyspark_count(
     assert DAEMON not in settings()
 
 
-def test_what_cannot_be_is_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_arguments_are_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidArgument, match="one of them"):
         sparrow.spark.session(master="local", remote="sc://x")
     with pytest.raises(InvalidArgument, match=r"spark\.x is \[1\]"):
@@ -202,7 +202,7 @@ def test_only_the_planning_process_of_a_sink_leaves_loaded_modules_out_of_collec
     assert done.stdout == "[True, True]\n"
 
 
-def test_what_cannot_be_loaded_does_not_stop_the_daemon() -> None:
+def test_unloadable_module_does_not_stop_the_daemon() -> None:
     program = f"from {DAEMON_MODULE} import _load; _load('no.such.module')"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60

@@ -50,7 +50,7 @@ def test_a_row_larger_than_a_block_is_a_block_of_its_own():
     assert [block.num_rows for block in blocks] == [1, 1]
 
 
-def test_what_is_held_at_once_is_bounded_by_a_block_and_a_batch():
+def test_memory_is_bounded_by_a_block_and_a_batch():
     taken = []
 
     def batches():

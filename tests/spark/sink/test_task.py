@@ -81,7 +81,7 @@ def test_a_batch_that_was_staged_by_a_driver_that_died_is_written_by_the_next_on
     assert describe(broker, topic)["open_stages"] == 0
 
 
-def test_what_losers_of_a_task_wrote_is_dropped_with_the_commit(broker, topic):
+def test_records_of_losing_attempts_are_dropped_at_the_commit(broker, topic):
     query = Query(broker, topic=topic, query=topic)
     query.write_values(0, b"first attempt")
     winner = query.write_values(0, b"second attempt")
@@ -183,7 +183,7 @@ def test_a_fresh_checkpoint_counts_its_batches_again(broker, topic):
         first.write_values(2, b"d")
 
 
-def test_a_sink_of_another_query_is_taken_only_by_who_says_so(broker, topic):
+def test_taking_over_a_sink_of_another_query_needs_an_option(broker, topic):
     first = Query(broker, topic=topic, query=f"{topic}-1", sinkId=topic)
     first.commit(first.write_values(9, b"a"))
 
@@ -196,7 +196,7 @@ def test_a_sink_of_another_query_is_taken_only_by_who_says_so(broker, topic):
 
 
 @pytest.mark.slow
-def test_what_was_staged_and_never_committed_expires(broker, topic):
+def test_uncommitted_stages_expire(broker, topic):
     query = Query(broker, topic=topic, query=topic, stageTimeout="1s")
     orphan = query.write_values(0, b"orphan")
     deadline = time.monotonic() + 30
@@ -378,7 +378,7 @@ def test_errors_of_the_sink_are_sparrows_own(broker):
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_kafka_client_reads_what_was_written_byte_for_byte(broker, sparrow_topic, compression):
+def test_kafka_client_reads_the_written_records_byte_for_byte(broker, sparrow_topic, compression):
     topic = make_topic(broker, sparrow_topic, partitions=2)
     columns = "key value headers partition timestamp"
     query = Query(broker, columns=columns, topic=topic, query=topic, compression=compression)
@@ -427,7 +427,7 @@ _rows = st.fixed_dictionaries(
     written=st.lists(st.lists(_rows, max_size=8), max_size=4),
     compression=st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
 )
-def test_what_is_written_is_what_is_read_in_the_order_of_its_task(broker, written, compression):
+def test_written_records_are_read_in_the_order_of_their_task(broker, written, compression):
     topic = f"order-{next(_numbers)}"
     make_topic(broker, topic, partitions=2)
     query = Query(
@@ -453,7 +453,7 @@ def test_what_is_written_is_what_is_read_in_the_order_of_its_task(broker, writte
     assert read_rows(broker, topic, "key", "value", "headers") == expected
 
 
-def test_who_may_not_write_to_a_sink_is_told_what_must_be_granted(sparrow_topic):
+def test_missing_right_to_a_sink_names_the_right_to_grant(sparrow_topic):
     with sparrow.testing.broker(users={"ann": "pencil-2B"}, acl_default="deny") as broker:
         query = Query(broker, topic=sparrow_topic, query="7d1c", user="ann", password="pencil-2B")
         named = Query(broker, topic=sparrow_topic, sinkId="orders", user="ann", password="pencil-2B")

@@ -40,7 +40,7 @@ def read(error: Exception) -> None:
         (ValueError("a fault"), True, False),
     ],
 )
-def test_a_worker_sends_no_traceback_of_what_was_raised_on_purpose(
+def test_worker_sends_no_traceback_of_a_deliberate_error(
     monkeypatch: pytest.MonkeyPatch,
     fail: Callable[[Exception], None],
     error: Exception,

@@ -104,7 +104,7 @@ def test_columns_that_are_never_null_are_taken_for_it() -> None:
         EqualTo(("headers", "key"), "x"),
     ],
 )
-def test_what_is_not_understood_is_left_to_spark(unknown: Filter) -> None:
+def test_unsupported_filters_are_left_to_spark(unknown: Filter) -> None:
     pushed = Pushed()
     assert not pushed.take(unknown)
     assert pushed.limit(RANGES, lookup) == RANGES

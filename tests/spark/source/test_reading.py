@@ -177,7 +177,7 @@ def test_a_pattern_that_matches_nothing_is_an_empty_batch(writers: Writers) -> N
         ({"assign": '{"TOPIC": [0, 9]}'}, UnknownPartition, "has no partition 9"),
     ],
 )
-def test_what_does_not_exist_is_named(
+def test_missing_topics_and_partitions_are_named(
     writers: Writers, options: dict[str, str], error: type[Exception], text: str
 ) -> None:
     topic = filled(writers)
@@ -279,7 +279,7 @@ def test_a_first_batch_that_was_not_finished_is_planned_again_from_where_it_bega
     assert kept(again.latestOffset(end, ReadAllAvailable())) == end, "nothing new, so no further batch"
 
 
-def test_what_is_available_now_is_no_more_than_there_was_and_no_less_where_it_goes(writers: Writers) -> None:
+def test_available_now_reads_up_to_the_ends_at_its_start(writers: Writers) -> None:
     topic = filled(writers, 1)
     options = {"url": writers.broker.url, "subscribe": topic, "failOnDataLoss": "false"}
     latest = stream_reader(**options)

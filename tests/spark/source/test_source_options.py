@@ -82,11 +82,11 @@ def test_other_names_of_an_option_are_taken(alias: str, name: str, text: str) ->
         ({"failOnCorrupt": "false", "onCorrupt": "skip"}, False),
     ],
 )
-def test_what_happens_at_a_corrupt_batch_may_be_said_in_two_ways(given: dict[str, str], fails: bool) -> None:
+def test_handling_of_corrupt_batches_has_two_options(given: dict[str, str], fails: bool) -> None:
     assert fails_on_corrupt(read_source_options({"subscribe": "t", **given})) is fails
 
 
-def test_two_answers_to_what_happens_at_a_corrupt_batch_are_refused() -> None:
+def test_contradicting_options_for_corrupt_batches_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="contradict"):
         read_source_options({"subscribe": "t", "failOnCorrupt": "true", "onCorrupt": "skip"})
 
@@ -175,6 +175,6 @@ def test_a_stream_refuses_an_end(name: str) -> None:
         check_stream(read(**{name: text}))
 
 
-def test_what_fits_a_batch_or_a_stream_is_let_through() -> None:
+def test_options_that_fit_a_batch_or_a_stream_are_accepted() -> None:
     check_batch(read(startingOffsets="earliest", endingOffsets="latest"))
     check_stream(read(startingOffsets="latest"))

@@ -38,7 +38,7 @@ def begin(default: str = "latest", **options: str) -> dict[TopicPartition, int]:
 # ── places ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_words_are_the_ends_of_what_is_there() -> None:
+def test_earliest_and_latest_are_the_ends_of_the_log() -> None:
     assert begin() == {A0: 20, A1: 0, B0: 7}
     assert begin("earliest") == {A0: 5, A1: 0, B0: 0}
     assert begin(startingOffsets="earliest") == {A0: 5, A1: 0, B0: 0}
@@ -89,7 +89,7 @@ offsets = st.dictionaries(
 
 
 @given(offsets, st.dictionaries(names, st.uuids().map(str), max_size=4))
-def test_what_a_stream_keeps_is_read_again(known: dict[TopicPartition, int], ids: dict[str, str]) -> None:
+def test_checkpointed_offsets_are_read_back(known: dict[TopicPartition, int], ids: dict[str, str]) -> None:
     offset = StreamOffset(known, ids)
     again = StreamOffset.of(offset.to_json())
     assert again.next == known
@@ -128,7 +128,7 @@ def test_a_limit_is_kept_and_starves_nobody(waiting: dict[int, int], limit: int)
         assert taken == waiting
 
 
-def test_a_limit_is_spread_by_what_is_waiting() -> None:
+def test_limit_is_spread_in_proportion_to_waiting_records() -> None:
     starts, ends = {A0: 100, B0: 0}, {A0: 1000, B0: 100, A1: 3}
     assert limited(starts, ends, 100) == {A0: 190, B0: 10, A1: 3}
 

@@ -98,7 +98,7 @@ def test_a_channel_that_the_broker_ends_raises_why(session: Session) -> None:
     assert session.is_clean
 
 
-def test_who_publishes_much_while_much_comes_is_not_stuck(session: Session) -> None:
+def test_publishing_and_fetching_large_batches_at_once_does_not_deadlock(session: Session) -> None:
     size = 3_000_000
     session.call(
         "topic.create", {"name": "orders", "partitions": 1, "config": {"max.message.bytes": "8000000"}}
@@ -189,7 +189,7 @@ def test_a_broker_that_has_no_room_now_is_tried_again() -> None:
         assert serving.connections == 2 + 1  # the last one asks what is spoken there
 
 
-def test_tls_and_who_one_is_are_as_for_other_clients(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_tls_and_credentials_are_as_for_other_clients(tmp_path_factory: pytest.TempPathFactory) -> None:
     files: Certificates = make_certificates(tmp_path_factory.mktemp("certificates"))
     options = {"tls_certificate": files.server.certificate, "tls_key": files.server.key}
     with sparrow.testing.broker(users={"ann": "pencil-2B"}, super_users="ann", **options) as broker:
@@ -268,7 +268,7 @@ def test_a_fetch_that_is_lost_again_and_again_is_given_up_with_its_place() -> No
         assert len(asked) in {3, 4}
 
 
-def test_only_what_may_be_said_twice_is_said_twice() -> None:
+def test_only_idempotent_requests_are_repeated() -> None:
     script, asked = answering({1, 2, 4})
     with peer(script) as serving, connect(Target(serving.url)) as session:
         assert session.call("topic.describe") == "topic.describe"
@@ -295,7 +295,7 @@ def busy(times: int) -> Script:
     return script
 
 
-def test_a_failure_for_now_is_tried_again_and_what_was_asked_behind_it_keeps_its_order() -> None:
+def test_temporary_failure_is_retried_and_later_requests_keep_their_order() -> None:
     with peer(busy(2)) as serving, connect(Target(serving.url)) as session, session.fetch_ahead() as ahead:
         for offset in range(6):
             ahead.send(FetchWanted("orders", offset=offset))
@@ -339,7 +339,7 @@ def test_a_broker_that_stays_silent_is_not_waited_for_twice() -> None:
         assert serving.connections == 2
 
 
-def test_what_a_broker_owes_is_taken_after_its_goodbye_and_the_next_question_goes_elsewhere() -> None:
+def test_responses_after_a_goodbye_are_received_and_the_next_request_goes_elsewhere() -> None:
     def leaving(serving: Peer, connection: Connection, head: m.Head) -> bool:
         if isinstance(head, m.Hello):
             return welcome(connection)
@@ -649,7 +649,7 @@ def test_a_ping_of_the_broker_is_answered() -> None:
         assert nonces == [1, 2, 3]
 
 
-def test_who_is_patient_waits_for_a_broker_that_is_away_longer_than_attempts_last() -> None:
+def test_patient_session_waits_for_a_broker_beyond_the_attempts() -> None:
     with (
         sparrow.testing.broker(drain_timeout_ms="100ms") as running,
         connect(Target(running.url, retries=0)) as session,
