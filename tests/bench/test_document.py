@@ -40,7 +40,7 @@ def test_contenders_are_lines_and_figures_are_columns(report):
     ]
 
 
-def test_ratios_stand_behind_what_they_compare(report):
+def test_ratios_stand_behind_their_figures(report):
     text = document.filled(marked("topics"), report)
     assert "| **Sparrow** | 246,912 (123,456 to 370,368); **0.5 x** |" in text
     assert "fastest peer" not in text

@@ -72,7 +72,7 @@ def test_list_operations_on_single_values_are_refused(operation: ConfigOperation
         apply({}, ConfigChange("w1", operation, "a"))
 
 
-def test_a_change_names_what_it_changes_once_and_says_to_what() -> None:
+def test_change_needs_one_name_and_a_value() -> None:
     with pytest.raises(InvalidArgument, match="w1"):
         check_changes(
             [ConfigChange("w1", ConfigOperation.SET, "a"), ConfigChange("w1", ConfigOperation.DELETE)]
@@ -87,7 +87,7 @@ def test_a_whole_number_is_digits_within_bounds(text: str) -> None:
         integer(0, 10).read(text)
 
 
-def test_kinds_take_what_kafka_takes() -> None:
+def test_kinds_accept_the_values_of_kafka() -> None:
     assert integer(-1).read(" +5 ") == 5
     assert BOOLEAN.read("TRUE") is True
     assert ONLY_FALSE.read("false") is False

@@ -69,7 +69,7 @@ def test_consume_reads_all_records_and_stops(run, sparrow_topic):
 
 
 @pytest.mark.slow
-def test_consume_in_a_group_commits_what_it_read(run, sparrow_topic):
+def test_consume_in_a_group_commits_read_records(run, sparrow_topic):
     run("publish", sparrow_topic, *["x"] * 20)
     assert run("bench", "consume", sparrow_topic, "-n", 20, "--group", "bench-group").code == 0
     described = run("group", "describe", "bench-group").out

@@ -244,7 +244,7 @@ def test_group_goes_on_where_the_last_reader_stopped(run, topic):
 
 
 @pytest.mark.slow
-def test_follow_prints_what_comes_until_ctrl_c(run, topic):
+def test_follow_prints_new_records_until_ctrl_c(run, topic):
     run("publish", topic, "before")
     process = subprocess.Popen(
         [*SPARROW, "consume", topic, "--follow", "--from", "beginning"],

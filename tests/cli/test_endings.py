@@ -48,7 +48,7 @@ def finish(process):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_stopped_member_of_a_group_commits_what_it_printed_and_leaves(run, topic, number, code):
+def test_stopped_member_of_a_group_commits_printed_records_and_leaves(run, topic, number, code):
     run("publish", topic, *"abc")
     process = start("consume", topic, "--follow", "--from", "beginning", "--group", topic)
     printed = [process.stdout.readline() for _ in range(3)]

@@ -98,7 +98,7 @@ def test_refusals_have_the_codes_that_clients_know(raw: RawClient, name: str) ->
     assert code(beat(1, group, "m", -2, instance_id="i")) is ErrorCode.none
 
 
-def test_group_is_described_with_what_members_have_and_should_have(raw: RawClient, name: str) -> None:
+def test_group_is_described_with_current_and_target_assignments(raw: RawClient, name: str) -> None:
     topic_id = make_topic(raw, name)
     raw.call(join(1, name, "m", name, rack_id="r", instance_id="i"))
     asked = request(69, 1, group_ids=(name, f"{name}-other", ""), include_authorized_operations=True)

@@ -31,9 +31,7 @@ def all_of(topics: object) -> set[tuple[uuid.UUID, int]]:
 
 
 @given(wishes(), st.sampled_from(sorted(ASSIGNORS)))
-def test_every_partition_that_is_wanted_has_one_reader_who_wants_it(
-    wanted: dict[str, Wish], name: str
-) -> None:
+def test_every_wanted_partition_has_one_reader_that_wants_it(wanted: dict[str, Wish], name: str) -> None:
     result = ASSIGNORS[name](wanted)
     assert result.keys() == wanted.keys()
     given_out = [p for partitions in result.values() for p in partitions]

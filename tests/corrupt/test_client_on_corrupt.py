@@ -17,7 +17,7 @@ from tests.corrupt.bad import BEFORE, BEHIND, KINDS, good_bad_good
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_subscription_hands_out_what_lies_before_then_names_the_place(
+def test_subscription_hands_out_earlier_records_then_names_the_corrupt_offset(
     broker: RunningBroker, kind: str
 ) -> None:
     topic = good_bad_good(broker, kind)

@@ -71,7 +71,7 @@ async def test_another_rule_than_fail_and_skip_is_refused(http: Http) -> None:
 
 
 @EVERY_FAULT
-async def test_a_stream_sends_what_comes_before_a_corrupt_batch_and_ends_with_the_error(
+async def test_stream_sends_records_before_a_corrupt_batch_and_ends_with_the_error(
     http: Http, fault: str
 ) -> None:
     await fill(http, fault)
@@ -97,7 +97,7 @@ async def test_a_stream_with_skip_reports_the_gap_and_continues(http: Http, faul
 
 
 @EVERY_FAULT
-async def test_a_socket_sends_what_comes_before_a_corrupt_batch_and_ends_with_the_error(
+async def test_socket_sends_records_before_a_corrupt_batch_and_ends_with_the_error(
     http: Http, fault: str
 ) -> None:
     await fill(http, fault)

@@ -152,7 +152,7 @@ def test_a_worker_gets_the_others_and_the_rest_are_dead_letters(broker: RunningB
     assert all(b"CORRUPT_BATCH" in (each["dead-letter-error"] or b"") for each in headers)
 
 
-async def test_peeking_leaves_out_what_cannot_be_read(http: Http) -> None:
+async def test_peeking_leaves_out_unreadable_records(http: Http) -> None:
     await fill(http.broker, "header counts")
     found = await http.broker.queues.peek("q", 10)
     assert [each.value for each in found] == BEFORE + BEHIND

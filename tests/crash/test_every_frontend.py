@@ -112,7 +112,7 @@ async def broken_promises(load: Load, broker: RunningBroker) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_clients_of_every_frontend_find_what_they_were_promised(seed: int, tmp_path: Path) -> None:
+async def test_promises_to_clients_of_every_frontend_are_kept(seed: int, tmp_path: Path) -> None:
     print(
         f"to repeat it: SPARROW_CRASH_SEED={seed} .venv/bin/pytest -p no:randomly "
         "tests/crash/test_every_frontend.py"

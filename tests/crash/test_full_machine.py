@@ -88,7 +88,7 @@ def shortages(dice: random.Random) -> Iterator[Fault]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_clients_find_what_they_were_promised_after_the_disk_was_full(seed: int) -> None:
+async def test_promises_to_clients_are_kept_after_a_full_disk(seed: int) -> None:
     loads = [NativeProducer(), HttpPublisher(), QueueWorkers(), SinkQuery(seed)]
     with simulated_machine(seed, capacity_bytes=256 << 20, reserve_bytes=_RESERVE) as machine:
         print(f"to repeat it: SPARROW_CRASH_SEED={seed} .venv/bin/pytest {__file__}")

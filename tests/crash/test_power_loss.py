@@ -81,7 +81,7 @@ def every_load(seed: int) -> Sequence[Load]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_clients_find_what_they_were_promised_after_power_was_lost(seed: int) -> None:
+async def test_promises_to_clients_are_kept_after_power_loss(seed: int) -> None:
     loads = every_load(seed)
     chosen = os.environ.get("SPARROW_CRASH_LOADS", "")
     if chosen:

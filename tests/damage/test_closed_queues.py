@@ -98,7 +98,7 @@ async def test_webhooks_of_a_closed_queue_are_kept_and_go_with_it(work: Work) ->
         await work.restart()
 
 
-async def test_a_closed_queue_forgets_what_its_other_logs_lost(work: Work) -> None:
+async def test_closed_queue_forgets_records_lost_by_its_other_logs(work: Work) -> None:
     """Else records that take the offsets of lost ones would count as acknowledged."""
     await work.start()
     before = work.copied()

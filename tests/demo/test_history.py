@@ -83,7 +83,7 @@ def test_broken_encodings_are_replaced(tmp_path):
     assert subjects(find(str(path))) == ["caf\ufffd \x01\x1b[31m 0"]
 
 
-def test_commit_without_author_has_one_who_is_unknown(tmp_path):
+def test_commit_without_author_has_the_author_unknown(tmp_path):
     path = repository(tmp_path / "nobody", [[]], author=b"")
     assert next(find(str(path)).messages()).key == b"unknown"
 

@@ -16,7 +16,7 @@ from sparrow.demo.history import SAMPLE_FILE, Sample
 SCRIPT = Path(__file__).parents[2] / "scripts" / "make_sample_history.py"
 
 
-def test_file_is_what_the_script_writes():
+def test_file_equals_the_output_of_the_script():
     spec = importlib.util.spec_from_file_location("make_sample_history", SCRIPT)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)

@@ -172,7 +172,7 @@ def test_worker_that_ends_by_itself_ends_the_work_with_its_words(tmp_path, broke
 
 
 @pytest.mark.slow
-def test_work_that_does_not_go_on_is_given_up_with_what_the_queue_says(tmp_path, broker, monkeypatch):
+def test_stalled_work_is_given_up_with_the_state_of_the_queue(tmp_path, broker, monkeypatch):
     with sparrow.sync.connect(broker.url) as client:
         client.admin.create_queue("stuck", policy={"order": "parented"})
         client.publish("stuck", b"orphan", message_id="orphan", parents=["nobody"])

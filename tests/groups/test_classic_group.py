@@ -51,7 +51,7 @@ def test_a_first_rebalance_does_not_wait_longer_than_the_rebalance_timeout(d: Dr
     assert d.joined(first).generation == 1
 
 
-def test_everybody_gets_what_the_leader_assigns(d: Driver) -> None:
+def test_members_get_the_assignments_of_the_leader(d: Driver) -> None:
     ids = d.stable(None, None, None)
     assert d.group.state is GroupState.STABLE
     again = d.sync(ids[1], 1)
@@ -407,7 +407,7 @@ def test_a_static_member_is_gone_when_its_session_ends(d: Driver) -> None:
 # ── what is known of topics ───────────────────────────────────────────────────────────────────────
 
 
-def test_a_group_knows_what_its_consumers_read(d: Driver) -> None:
+def test_group_knows_the_topics_of_its_consumers(d: Driver) -> None:
     d.stable(None, None, protocols=(("range", subscription("a", "b")),))
     assert d.group.subscribed == {"a", "b"}
 

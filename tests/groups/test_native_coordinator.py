@@ -319,7 +319,7 @@ async def test_a_group_has_a_limit_of_members(groups: GroupRegistry) -> None:
 # ── commits ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_member_commits_what_it_holds(
+async def test_member_commits_its_partitions(
     groups: GroupRegistry, meta: MemoryMetaStore, clock: ManualClock
 ) -> None:
     member = joined(groups)

@@ -147,7 +147,7 @@ def test_a_member_without_a_connection_lives_by_heartbeats() -> None:
     assert group.expire(60.0 + SESSION_S) == [Fence("m1", FenceReason.SESSION_OVER)]
 
 
-def test_a_member_that_comes_back_goes_on_with_what_it_holds() -> None:
+def test_returning_member_keeps_its_partitions() -> None:
     group = NativeGroup("g", {"a": 2})
     join(group, "m1", "a")
     group.detach("m1", group.epoch, 1.0)
@@ -155,7 +155,7 @@ def test_a_member_that_comes_back_goes_on_with_what_it_holds() -> None:
     assert group.expire(1e9) == []
 
 
-def test_a_member_that_comes_back_hears_again_what_to_release() -> None:
+def test_returning_member_is_asked_again_to_release_partitions() -> None:
     group, revoke = two_members()
     group.detach("m1", revoke.epoch, 1.0)
     kept = group.members["m1"].held()

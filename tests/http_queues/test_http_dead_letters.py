@@ -37,7 +37,7 @@ async def redriven(http: Http) -> dict[str, Any]:
     return found
 
 
-async def test_letters_tell_why_and_whence_and_stay(http: Http) -> None:
+async def test_dead_letters_say_why_and_from_where_and_stay(http: Http) -> None:
     await made(http.broker)
     await rejected(http, b"a")
 

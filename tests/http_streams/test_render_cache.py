@@ -63,7 +63,7 @@ async def test_nothing_is_kept_when_nobody_asks_for_a_while() -> None:
     assert not cache.cached_bytes
 
 
-async def test_a_large_batch_is_rendered_once_for_many_who_ask_at_the_same_time(
+async def test_large_batch_is_rendered_once_for_concurrent_readers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[object] = []

@@ -43,7 +43,7 @@ async def until(http: Http, **wanted: int) -> None:
 # ── leasing ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_leased_record_has_what_only_its_holder_gets(http: Http) -> None:
+async def test_leased_record_has_fields_for_its_holder_alone(http: Http) -> None:
     await http.broker.topics.create(QUEUE)
     await http.broker.records.publish(QUEUE, 0, build_batch([b"a"], headers=[[("priority", b"7")]]))
     await http.broker.queues.create(QUEUE)

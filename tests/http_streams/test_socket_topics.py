@@ -258,7 +258,7 @@ async def test_a_socket_that_is_gone_leaves_no_reader_behind(http: Http) -> None
 # ── groups ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_group_goes_on_behind_what_it_committed(http: Http) -> None:
+async def test_group_resumes_behind_its_committed_offset(http: Http) -> None:
     await fill(http, "t", "a", "b", "c")
     async with socket_to(http.port) as socket:
         await subscribe(socket, topic="t", group="g", from_="beginning", credit=10)

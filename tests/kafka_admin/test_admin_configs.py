@@ -166,7 +166,7 @@ def own(sparrow_topic: str) -> Iterator[RawClient]:
         yield raw
 
 
-def test_a_broker_describes_what_it_is(own: RawClient) -> None:
+def test_broker_describes_itself(own: RawClient) -> None:
     found = {each.name: each for each in describe_configs(own, BROKER, "1", include_synonyms=True).configs}
     assert (found["num.partitions"].value, found["num.partitions"].config_source) == ("3", 4)
     assert (found["log.roll.ms"].value, found["log.roll.ms"].config_source) == ("5000", 4)

@@ -149,7 +149,7 @@ def test_one_request_makes_ten_thousand_partitions_at_most(raw: RawClient, topic
     assert not exists(raw, f"{topic}-0")
 
 
-def test_a_timeout_of_zero_still_waits_for_what_takes_no_time(raw: RawClient, topic: str) -> None:
+def test_timeout_of_zero_waits_for_immediate_operations(raw: RawClient, topic: str) -> None:
     (made,) = create(raw, new_topic(topic), timeout=timedelta())
     assert made.error_code is E.none
 

@@ -86,7 +86,7 @@ def table() -> str:
     return HEAD + "\n".join(rows) + "\n"
 
 
-def test_the_table_of_apis_is_what_the_frontend_serves() -> None:
+def test_table_of_apis_equals_that_of_the_frontend() -> None:
     text = DOCUMENT.read_text()
     documented = text[text.index(HEAD) : text.index("<!-- end -->")]
     assert documented == table(), "run python -m tests.kafka_admin.test_kafka_document"

@@ -146,7 +146,7 @@ CONSUMERS = {"confluent": by_confluent, "kafka-python": by_kafka_python, "aiokaf
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_every_client_reads_what_every_client_wrote(
+def test_every_client_reads_records_of_every_client(
     broker: RunningBroker, topic: str, producer: str, codec: str
 ) -> None:
     PRODUCERS[producer](broker.kafka, topic, codec)
@@ -166,7 +166,7 @@ def test_every_client_may_wait_for_less(broker: RunningBroker, topic: str, produ
 
 
 @pytest.mark.slow
-def test_sparrows_own_client_reads_what_kafka_clients_wrote(broker: RunningBroker, topic: str) -> None:
+def test_sparrows_own_client_reads_records_of_kafka_clients(broker: RunningBroker, topic: str) -> None:
     with_confluent(broker.kafka, topic, "zstd")
     with (
         sparrow.sync.connect(broker.url) as client,
@@ -177,7 +177,7 @@ def test_sparrows_own_client_reads_what_kafka_clients_wrote(broker: RunningBroke
 
 
 @pytest.mark.slow
-def test_kafka_clients_read_what_sparrows_own_client_wrote(broker: RunningBroker, topic: str) -> None:
+def test_kafka_clients_read_records_of_sparrows_own_client(broker: RunningBroker, topic: str) -> None:
     with sparrow.sync.connect(broker.url) as client:
         client.admin.create_topic(topic, partitions=1)
         for value, key, headers in ROWS:

@@ -53,7 +53,7 @@ def test_an_announcement_gets_a_small_buffer_until_its_memory_is_reserved() -> N
 
 
 @pytest.mark.parametrize("arrived", [1_000, 10_000, 100_000])
-def test_a_buffer_is_at_most_eight_times_as_large_as_what_has_arrived(arrived: int) -> None:
+def test_buffer_is_at_most_eight_times_as_large_as_the_received_bytes(arrived: int) -> None:
     receiver = FrameReceiver(memoryview(bytearray(SCRATCH_BYTES)), lambda _: None)
     receive(receiver, struct.pack(">i", 2_000_000), 4)
     receiver.may_grow = True

@@ -64,7 +64,7 @@ async def test_response_gets_an_eighth_of_the_free_bytes() -> None:
     assert budget.reserved_bytes == sum(sizes) + 10
 
 
-async def test_the_last_quarter_is_for_those_that_take_what_they_are_sent() -> None:
+async def test_last_quarter_is_for_connections_that_read_their_responses() -> None:
     budget = SendBudget(64 * MIB)
     quick = await quick_peer(budget)
     crowd = [Peer(budget) for _ in range(1000)]

@@ -174,7 +174,7 @@ async def test_a_file_of_another_program_is_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"this is no database" * 500, b"\x00" * 8192 + b"\x01"])
-def test_garbage_is_refused_with_what_to_do(path: str, content: bytes) -> None:
+def test_garbage_is_refused_with_advice(path: str, content: bytes) -> None:
     os.makedirs(os.path.dirname(path))
     Path(path).write_bytes(content)
     with pytest.raises(DirectoryUnreadable, match="backup"):

@@ -241,7 +241,7 @@ def allow(kind: ResourceType, name: str, operation: Operation) -> AclBinding:
     return AclBinding(kind, name, PatternType.LITERAL, "User:monitor", "*", operation, Permission.ALLOW)
 
 
-async def test_a_monitor_sees_only_what_it_may_describe(make_http: MakeHttp) -> None:
+async def test_monitor_sees_only_describable_resources(make_http: MakeHttp) -> None:
     http = await make_http(tokens={"monitor": "secret"})
     broker = http.broker
     await publish(broker, "open", 1)

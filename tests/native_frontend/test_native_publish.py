@@ -195,7 +195,7 @@ def _published(offset: int) -> object:
     return Published(offset, offset)
 
 
-async def test_a_lost_publisher_leaves_what_it_published(listener: Listener, client: RawClient) -> None:
+async def test_records_of_a_lost_publisher_stay(listener: Listener, client: RawClient) -> None:
     await _topic(client)
     await client.open_producer()
     client.send(m.Publish(1, "orders", 0), 1, batch_of(b"a"))

@@ -162,7 +162,7 @@ async def test_wrong_credentials_are_refused_and_right_ones_accepted(
     await client.call("broker.describe")
 
 
-async def test_the_principal_is_what_the_broker_asks_about(
+async def test_rights_are_checked_for_the_principal_of_the_connection(
     broker: Broker, open_listener: OpenListener
 ) -> None:
     class OnlyListing:

@@ -111,7 +111,7 @@ async def test_a_pull_waits_for_the_first_record(broker: Broker, client: RawClie
     assert await client.expect(m.Pulled, 2) == m.Pulled(7, 1, size)
 
 
-async def test_a_pull_takes_about_what_it_asks_for(broker: Broker, client: RawClient) -> None:
+async def test_pull_returns_about_the_requested_size(broker: Broker, client: RawClient) -> None:
     await _filled(broker, "orders", *[b"%d" % n for n in range(10)])
     await client.subscribe("orders", push=False)
     await client.expect(m.Assigned, 2)

@@ -52,7 +52,7 @@ def test_a_right_schema_is_read(schema):
     assert parse_schema(schema)
 
 
-def test_a_schema_says_names_types_and_what_may_be_null():
+def test_schema_says_names_types_and_nullability():
     found = parse_schema("id bigint NOT NULL, `a``b` array<struct<x: int, y dec>>, t time(3)")
     assert [(each.name, each.type, each.is_nullable) for each in found] == [
         ("id", "BIGINT", False),

@@ -48,7 +48,7 @@ def test_there_is_a_transcript_of_version_1_with_every_type() -> None:
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda p: p.stem)
-def test_heads_mean_what_the_transcript_says(path: Path) -> None:
+def test_heads_decode_as_in_the_transcript(path: Path) -> None:
     for line in _lines(path):
         head, _ = _parsed(line)
         assert json.loads(msgspec.json.encode(m.written_fields(head))) == json.loads(line.head_json)

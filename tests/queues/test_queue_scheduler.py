@@ -97,7 +97,7 @@ async def test_a_waiting_consumer_gets_records_that_came_during_a_write_when_it_
     await asyncio.gather(*acknowledging)
 
 
-async def test_a_consumer_that_does_not_wait_gets_what_retention_left_of_unscanned_records(
+async def test_lease_without_waiting_gets_unscanned_records_that_retention_left(
     work: Work, monkeypatch
 ) -> None:
     monkeypatch.setattr(scanner, "_LATEST_S", 60.0)

@@ -202,7 +202,7 @@ def test_lease_without_a_word_costs_nothing(run: Run, client: Client, name: str)
     assert states(client, name) == [("ready", 0)] * 3
 
 
-def test_lease_acknowledges_what_it_printed_and_no_more(run: Run, client: Client, name: str) -> None:
+def test_lease_acknowledges_only_printed_records(run: Run, client: Client, name: str) -> None:
     filled(run, client, name)
     found = run("lease", name, "--max", 2, "--ack")
     assert (found.out, found.err) == ("one\ntwo\n", "sparrow: 2 records acknowledged\n")
@@ -278,7 +278,7 @@ def wait_for_dead(client: Client, name: str, count: int) -> None:
         pass
 
 
-def test_redrive_sends_back_what_matches_and_says_so(run: Run, client: Client, name: str) -> None:
+def test_redrive_sends_back_matching_dead_letters_and_says_so(run: Run, client: Client, name: str) -> None:
     filled(run, client, name)
     run("lease", name, "--max", 1, "--reject", "no such address")
     run("lease", name, "--max", 1, "--reject", "no such street")

@@ -124,7 +124,7 @@ async def test_settling_twice_is_refused_here(fake: FakeBroker, fake_client: Cli
     ("code", "kind"),
     [("NOT_LEASED", NotLeased), ("LEASE_EXPIRED", LeaseExpired), ("LEASED_BY_ANOTHER", LeasedByAnother)],
 )
-async def test_a_refused_ack_raises_what_the_broker_said(
+async def test_refused_ack_raises_the_error_of_the_broker(
     fake: FakeBroker, fake_client: Client, code: str, kind: type[Exception]
 ) -> None:
     fake.add(b"one")

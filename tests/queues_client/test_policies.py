@@ -97,7 +97,7 @@ def test_a_time_without_zone_is_refused() -> None:
 # ── queues that exist ─────────────────────────────────────────────────────────────────────────────
 
 
-async def test_queue_exists_names_what_differs_and_both_values(client: Client) -> None:
+async def test_queue_exists_names_the_differing_options_and_both_values(client: Client) -> None:
     await client.admin.create_queue("jobs", policy={"lease": "30s", "order": "key"})
     with pytest.raises(QueueExists) as caught:
         await client.admin.create_queue("jobs", policy={"lease": "1m", "dead_letter_topic": None})

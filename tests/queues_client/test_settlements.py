@@ -227,7 +227,7 @@ def test_overdue_settlements_are_given_up_sent_or_not() -> None:
     assert settlements.is_done(2)
 
 
-def test_the_end_fails_everything_and_reports_what_nobody_waits_for() -> None:
+def test_end_fails_all_settlements_and_reports_unawaited_ones() -> None:
     reports = Reports()
     settlements = Settlements(reports)
     waiters = [Waiter() for _ in range(3)]

@@ -8,7 +8,7 @@ from tests.queues.work import Work, ack, settle, take
 from tests.queues_dead.steps import headers_of, in_topic, moved, reject_all, until, values_of
 
 
-async def test_a_rejected_record_is_copied_with_what_happened(work: Work) -> None:
+async def test_rejected_record_is_copied_with_its_history(work: Work) -> None:
     await work.create("jobs", ("work",))
     await work.publish("work", [b"fine"])
     published_ms = work.clock.wall_ms()

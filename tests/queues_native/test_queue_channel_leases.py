@@ -116,7 +116,7 @@ async def test_a_lease_waits_for_the_first_record(broker: Broker, client: RawCli
     assert await lease_answer(client, ref=9) == [(0, b"a", 1)]
 
 
-async def test_a_lease_takes_at_most_what_it_asks_for(broker: Broker, client: RawClient) -> None:
+async def test_lease_takes_at_most_the_requested_number(broker: Broker, client: RawClient) -> None:
     await made(broker, *[b"%d" % n for n in range(10)])
     await opened(client, push=False)
     assert [value for _, value, _ in await leased(client, 3)] == [b"0", b"1", b"2"]

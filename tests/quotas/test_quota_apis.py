@@ -250,9 +250,7 @@ def test_others_are_not_throttled(raw: NamedClient, topic: str, broker: RunningB
         assert raw.call(fetch(topic)).throttle_time == NOT_THROTTLED
 
 
-def test_a_fetch_over_the_quota_returns_nothing_and_later_what_it_asked_for(
-    raw: NamedClient, topic: str
-) -> None:
+def test_fetch_over_the_quota_returns_nothing_and_later_the_records(raw: NamedClient, topic: str) -> None:
     for _ in range(5):
         raw.call(produce(topic, batch(b"x" * 10_000)))
     raw.call(alter({"client-id": raw.client_id}, {FETCH: 31_000.0}))

@@ -32,7 +32,7 @@ def test_built_batches_are_decoded(columns: dict[str, Any], codec: Compression, 
 
 @pytest.mark.slow
 @given(columns)
-def test_decode_reads_what_the_naive_reader_reads(columns: dict[str, Any]) -> None:
+def test_decode_agrees_with_the_naive_reader(columns: dict[str, Any]) -> None:
     batch = build_batch(**columns)
     assert fields_of(decode(batch)) == naive_records(batch, batch[HEADER_BYTES:])
 
@@ -242,7 +242,7 @@ def test_uniform_records_are_cut_as_runs(count: int, key: bytes | None) -> None:
 
 @pytest.mark.slow
 @given(uniform_columns(), edits)
-def test_run_that_is_found_is_what_the_naive_reader_reads(
+def test_found_run_agrees_with_the_naive_reader(
     columns: dict[str, Any], edits: list[tuple[int, int]]
 ) -> None:
     batch = bytearray(build_batch(**columns))

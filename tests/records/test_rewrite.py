@@ -68,7 +68,7 @@ def test_log_append_time_is_every_records_time_and_touches_no_record() -> None:
     assert {record.timestamp for record in AiokafkaBatch(rewritten)} == {NOW_MS}
 
 
-def test_log_append_time_leaves_what_follows_the_batch_away() -> None:
+def test_log_append_time_leaves_away_bytes_behind_the_batch() -> None:
     batch = sent()
     assert with_log_append_time(check(batch), batch + b"next", NOW_MS) == with_log_append_time(
         check(batch), batch, NOW_MS

@@ -139,7 +139,7 @@ async def test_right_logins_cost_nothing(logins) -> None:
         assert logins.authenticate({"token": "b-token"}, "10.0.0.1").name == "bob"
 
 
-async def test_the_best_rank_goes_first_and_those_who_left_are_passed_over(clock) -> None:
+async def test_best_rank_goes_first_and_cancelled_waiters_are_skipped(clock) -> None:
     line = TokenQueue(clock, 1, 1, max_waiting=10)
     assert line.take_now()
     granted: list[str] = []

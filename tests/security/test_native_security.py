@@ -211,7 +211,7 @@ def test_a_password_is_never_in_the_data_directory(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_user_who_was_confirmed_survives_kill_9(tmp_path):
+def test_confirmed_user_survives_kill_9(tmp_path):
     with sparrow.testing.broker(
         process=True, data_dir=str(tmp_path / "data"), super_users="ann;ANONYMOUS"
     ) as broker:

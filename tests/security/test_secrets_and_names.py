@@ -13,7 +13,7 @@ from sparrow.cli.acls import _principal
 from sparrow.cli.tables import print_table
 
 
-async def test_only_the_owner_reads_what_passwords_can_be_guessed_against(tmp_path: Path) -> None:
+async def test_files_with_password_hashes_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         async with Broker(tmp_path / "data"):

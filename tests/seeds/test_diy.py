@@ -79,7 +79,7 @@ async def test_published_message_can_be_consumed_at_once_on_the_same_connection(
     await client.close()
 
 
-async def test_questions_are_answered_before_what_follows_them_is_published(client: DiyClient) -> None:
+async def test_requests_are_answered_before_later_messages_are_published(client: DiyClient) -> None:
     question = frame(CONSUME, fields(b"t"), 2)
     client.wire.send(question + frame(PUBLISH, fields(b"t", b"", b"late"), 2) + question)
     assert [(await client.read()).type for _ in range(2)] == [CONSUME_EMPTY, CONSUME]
@@ -106,9 +106,7 @@ async def test_consumers_of_a_topic_share_one_cursor_in_order(port: int) -> None
         await each.close()
 
 
-async def test_a_consumer_gets_what_others_published_before_it_asked(
-    client: DiyClient, broker: Broker
-) -> None:
+async def test_consumer_gets_messages_published_before_its_request(client: DiyClient, broker: Broker) -> None:
     await broker.topics.create("elsewhere", 1)
     await publish(broker, "elsewhere", b"one", None, key=b"k")
     one, none = [await client.consume(b"elsewhere") for _ in range(2)]
@@ -203,7 +201,7 @@ async def test_unknown_types_and_empty_frames_from_clients_are_skipped(client: D
         struct.pack(">IBq", 9, PUBLISH, 0) + b"\x00\x00",
     ],
 )
-async def test_a_frame_that_cannot_be_right_ends_the_connection_after_what_came_before_it(
+async def test_invalid_frame_ends_the_connection_after_earlier_ones_are_handled(
     port: int, broker: Broker, garbage: bytes
 ) -> None:
     client = await DiyClient.connect(port)

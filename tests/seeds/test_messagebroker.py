@@ -357,7 +357,7 @@ async def test_a_list_of_topics_that_is_none_is_reported_and_the_subscriber_goes
     await subscriber.subscribe("good")
 
 
-async def test_a_publisher_that_closes_its_side_learns_what_went_wrong_and_the_end_when_all_is_kept(
+async def test_half_closed_publisher_gets_errors_and_then_the_end_when_all_is_kept(
     port: int, broker: Broker
 ) -> None:
     await broker.topics.create("small", 1, {"max.message.bytes": "200"})

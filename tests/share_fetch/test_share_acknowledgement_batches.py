@@ -98,7 +98,7 @@ def batch_lists(draw: st.DrawFn) -> list[Batch]:
 
 
 @given(batch_lists())
-def test_settlements_say_of_each_record_what_its_batch_said(batches: list[Batch]) -> None:
+def test_settlements_have_the_acknowledgement_of_the_batch_of_each_record(batches: list[Batch]) -> None:
     expected = {
         offset: VERBS[each.acknowledge_types[0 if len(each.acknowledge_types) == 1 else place]]
         for each in batches

@@ -128,7 +128,7 @@ def test_records_that_a_group_gives_up_go_to_its_dead_letter_topic(
         assert contents == [(None, None, None)] * 2
 
 
-def test_a_group_without_a_dead_letter_topic_drops_what_it_gives_up(
+def test_group_without_a_dead_letter_topic_drops_records_it_gives_up(
     raw: RawClient, member: Make, group: str, topic: str, source: Partition
 ) -> None:
     configure(raw, group, {"share.delivery.count.limit": "2"})

@@ -186,7 +186,7 @@ def test_only_partitions_of_the_session_are_acquired(raw: RawClient, member: Mak
 # ── what becomes of records ───────────────────────────────────────────────────────────────────────
 
 
-def test_each_type_of_acknowledgement_does_what_it_says(one: Member, zero: Partition) -> None:
+def test_each_type_of_acknowledgement_has_its_effect(one: Member, zero: Partition) -> None:
     one.get([zero])
     types = [ACCEPT, RELEASE, REJECT, GAP, RELEASE]
     assert errors(one.acknowledge({zero: [(0, 4, types), (5, 14, [ACCEPT])]})) == {0: OK}
@@ -416,7 +416,7 @@ def test_a_fetch_that_renews_must_ask_for_nothing(one: Member, zero: Partition) 
 
 
 @pytest.mark.parametrize("closing", [share_fetch, share_acknowledge])
-def test_a_session_that_is_closed_releases_what_its_member_holds(
+def test_closing_a_session_releases_records_of_its_member(
     one: Member, zero: Partition, closing: Callable[..., object]
 ) -> None:
     one.get([zero])

@@ -64,7 +64,7 @@ def test_member_that_joins_takes_no_more_than_its_share() -> None:
     assert moved(before, after) == 3
 
 
-def test_member_that_leaves_leaves_the_others_what_they_have() -> None:
+def test_leaving_member_does_not_change_the_partitions_of_others() -> None:
     topics = topic_views([12])
     before = all_want(4, topics)
     del before["m0003"]

@@ -233,7 +233,7 @@ async def test_group_with_members_cannot_be_deleted_moved_or_forgotten(stand: St
         await stand.groups.share.drop_topic("g", "a")
 
 
-async def test_group_is_listed_and_described_as_what_it_is(stand: Stand) -> None:
+async def test_group_is_listed_and_described_as_a_share_group(stand: Stand) -> None:
     await join(stand, "m", "a")
     (info,) = stand.groups.list_groups()
     assert (info.group, info.type, info.state, info.members) == ("g", GroupType.SHARE, GroupState.STABLE, 1)

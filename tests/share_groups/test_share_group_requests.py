@@ -106,7 +106,7 @@ def test_kinds_of_groups_do_not_take_each_others_names(raw: RawClient, name: str
     assert ask(raw, 11, 9, **joining).error_code is ErrorCode.inconsistent_group_protocol
 
 
-def test_group_is_described_with_what_members_have(raw: RawClient, name: str) -> None:
+def test_group_is_described_with_assignments_of_members(raw: RawClient, name: str) -> None:
     topic_id = make_topic(raw, name)
     beat(raw, name, "m", 0, name, "missing-topic")
     group, unknown, nameless = describe(raw, name, f"{name}-other", "")

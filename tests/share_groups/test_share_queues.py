@@ -311,7 +311,7 @@ async def test_settings_of_the_group_are_the_policy_of_its_queue(broker: Broker)
     assert (policy["isolation"], policy["dead_letter_topic"]) == ("read_committed", "dlq.g")
 
 
-async def test_many_partitions_with_many_locks_are_what_a_queue_can_have(broker: Broker) -> None:
+async def test_queue_can_have_many_partitions_with_many_locks(broker: Broker) -> None:
     await broker.topics.create("a", 1001)
     await configure(broker, "g", share_partition_max_record_locks="10000")
     await join(broker, "g", "a")

@@ -26,7 +26,7 @@ NAMED_OTHERWISE = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary
 
 @pytest.mark.slow
 @given(columns, st.sampled_from(Compression))
-def test_one_batch_is_what_the_builder_builds(columns: dict[str, Any], codec: Compression) -> None:
+def test_one_batch_equals_that_of_the_builder(columns: dict[str, Any], codec: Compression) -> None:
     (batch,) = encoded(
         arrow(columns) | {"partition": pa.array([0] * len(columns["values"]))}, compression=codec
     )

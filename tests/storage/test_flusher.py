@@ -50,7 +50,7 @@ class SlowLog:
         self.settled += 1
 
 
-async def test_all_who_ask_during_a_sync_share_the_next_one() -> None:
+async def test_requests_during_a_sync_share_the_next_one() -> None:
     flusher, log = Flusher(2, 0), SlowLog()
     log.end = 1
     flusher.request(log)
@@ -93,7 +93,7 @@ async def test_a_failure_is_heard_and_the_thread_lives_on(error: Exception) -> N
     assert (log.error, log.settled) == (None, 1)
 
 
-async def test_a_bug_in_what_follows_a_sync_does_not_end_the_thread() -> None:
+async def test_bug_in_a_callback_of_a_sync_does_not_end_the_thread() -> None:
     class Buggy(SlowLog):
         def after_sync(self) -> None:
             super().after_sync()

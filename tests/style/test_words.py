@@ -102,6 +102,12 @@ ALLOWED_MODULES: Final = {
 _RIDDLES: Final = re.compile(
     r'^\s*r?"""(What|Whether|How|Who|Whoever|Whose|So much|So many|Of)\b', re.MULTILINE
 )
+_TEST: Final = re.compile(r"^[ ]*(?:async )?def (test_\w+)", re.MULTILINE)
+_RIDDLE_OF_TEST: Final = re.compile(
+    r"^test_(?:what|who|whoever|whose|whether|how|why|of|that|so)_"
+    r"|(?<!_say)(?<!_says)(?<!_tell)(?<!_tells)(?<!_show)(?<!_shows)_(?:what|who|whoever)(?:_|$)"
+)
+"""Clauses in place of a subject or an object: name the thing. "says_what_to_do" is a statement."""
 _CLASS: Final = re.compile(r"^class ([A-Z]\w*)", re.MULTILINE)
 
 
@@ -151,6 +157,16 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     assert not found, "\n".join(found)
 
 
+def test_names_of_tests_are_statements() -> None:
+    tests = {path: text for path, text in everything().items() if path.startswith("tests/")}
+    found = [
+        f"{path}:{line}: {name}"
+        for path, line, text in located(_TEST, tests)
+        if _RIDDLE_OF_TEST.search(name := text.rpartition(" ")[2])
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_names_of_classes_say_what_they_are() -> None:
     pattern = re.compile(rf"^class \w*?({'|'.join(NO_CLASSES)})\b", re.MULTILINE)
     found = [f"src/{path}:{line}: {text}" for path, line, text in located(pattern, sources())]
@@ -167,7 +183,7 @@ def test_a_public_class_has_its_name_alone() -> None:
     assert not found, "\n".join(f"{name}: {', '.join(paths)}" for name, paths in sorted(found.items()))
 
 
-def test_modules_are_named_after_what_they_hold() -> None:
+def test_modules_are_named_after_their_content() -> None:
     paths = [path for path in sources() if re.search(r"ing(\.py|/__init__\.py)$", path)]
     assert [path for path in paths if path not in ALLOWED_MODULES] == []
 

@@ -508,7 +508,7 @@ class Rules(AllowAll):
         return (operation, resource_type, resource) not in self.denied
 
 
-async def test_each_verb_asks_whether_it_may(producer: Producer, broker: Broker) -> None:
+async def test_each_operation_checks_its_right(producer: Producer, broker: Broker) -> None:
     await producer.initialize()
     await producer.send("a", b"1")
     service, who, rules = broker.transactions, producer.identity, Rules()

@@ -250,7 +250,7 @@ async def test_a_peer_that_says_nothing_is_disconnected(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-async def test_a_drain_ends_although_no_peer_does_what_it_should(scene: Scene, broker: Broker) -> None:
+async def test_drain_ends_although_no_peer_cooperates(scene: Scene, broker: Broker) -> None:
     await fill(broker)
     stopped, deaf, silent = [await scene.connect() for _ in range(3)]
     for peer in (stopped, deaf):

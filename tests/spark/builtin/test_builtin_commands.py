@@ -117,7 +117,7 @@ def test_options_reach_the_pipelines(run: Run, stub: Stub, broker: RunningBroker
     assert (code, "the replay 'x' was done before; nothing was written" in err) == (OK, True)
 
 
-def test_redrive_says_what_it_did_and_what_it_would_do(run: Run, stub: Stub) -> None:
+def test_redrive_reports_its_result_and_that_of_a_dry_run(run: Run, stub: Stub) -> None:
     letter = builtin.Letter(0, 7, "bad", None, "orders", "k")
     stub("redrive", builtin.Redriven("orders.dead", 1, 0, sample=(letter,), is_dry_run=True))
     code, out, _ = run("redrive", "orders.dead", "--where", "value = '1'", "--dry-run")

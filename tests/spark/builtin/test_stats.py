@@ -96,7 +96,7 @@ def test_approximate_keys_are_near_and_results_go_to_a_topic_and_a_table(
     assert [row["bytes"] for row in spark.read.parquet(table).collect()] == [rows[0].bytes]
 
 
-def test_only_what_lies_between_two_times_counts(client: Client, where: dict[str, Any], name: str) -> None:
+def test_only_records_between_two_times_count(client: Client, where: dict[str, Any], name: str) -> None:
     client.admin.create_topic(name, partitions=1)
     with client.producer() as producer:
         for number in range(100):

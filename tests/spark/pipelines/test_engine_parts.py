@@ -100,7 +100,7 @@ ValueError: no such thing
         ("", "RuntimeError"),
     ],
 )
-def test_reason_is_found_in_what_spark_says(text: str, reason: str) -> None:
+def test_reason_is_found_in_an_error_of_spark(text: str, reason: str) -> None:
     assert first_line(RuntimeError(text)) == reason
 
 
@@ -193,7 +193,7 @@ def test_lines_are_written_when_a_state_changes_and_not_at_each_look() -> None:
     assert [line.split(",")[0] for line in out.getvalue().splitlines()] == ["clean: running", "clean: done"]
 
 
-def test_terminal_shows_a_table_with_what_failed() -> None:
+def test_terminal_shows_a_table_with_failures() -> None:
     out = io.StringIO()
     with Display(Console(file=out, force_terminal=True, width=120)) as display:
         display.show([Progress("clean", "failed", rows=1, batch=0, error="flow clean: it broke")])

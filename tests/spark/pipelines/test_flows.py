@@ -232,7 +232,7 @@ def test_stop_ends_streams_and_the_next_start_goes_on_where_they_were(environmen
     assert ids(environment.values("clean")) == list(range(11))
 
 
-def test_inferred_schema_stays_what_it_was_at_the_first_start(environment: Environment) -> None:
+def test_inferred_schema_stays_that_of_the_first_start(environment: Environment) -> None:
     flow = orders(decode=JsonDecoder(sample=2), sink=TO_CLEAN, dead_letters="dead")
     environment.publish("orders", [{"id": 1, "amount": 1}, {"id": 2}, {"id": 3, "amount": 1.5}])
     environment.done(flow)

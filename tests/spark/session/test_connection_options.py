@@ -98,7 +98,7 @@ def test_given_options_are_known_and_others_have_defaults() -> None:
     assert pickle.loads(pickle.dumps(values)) == values
 
 
-def test_tuning_of_kafka_clients_is_left_out_with_a_warning_and_what_spark_says_without(
+def test_tuning_of_kafka_clients_is_ignored_with_a_warning_unlike_options_of_spark(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     declare._told.clear()

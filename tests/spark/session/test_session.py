@@ -90,7 +90,7 @@ class Conf:
         self.values[name] = text
 
 
-def test_session_that_is_there_takes_what_can_still_be_set_and_a_warning_names_the_rest(
+def test_existing_session_takes_runtime_settings_and_a_warning_names_the_rest(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     there = type("Session", (), {"__module__": "pyspark.sql.connect.session", "conf": Conf()})()
@@ -105,7 +105,7 @@ def test_session_that_is_there_takes_what_can_still_be_set_and_a_warning_names_t
     assert len(told) == 2
 
 
-def test_server_of_connect_in_this_process_is_silent_about_what_it_was_started_with(
+def test_server_of_connect_in_this_process_does_not_warn_of_its_start_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SPARK_LOCAL_REMOTE", raising=False)
@@ -153,7 +153,7 @@ def test_importing_the_package_loads_neither_spark_nor_arrow_nor_pipelines() -> 
 
 
 @pytest.mark.slow
-def test_daemon_has_what_workers_need_in_one_thread_and_no_socket() -> None:
+def test_daemon_loads_modules_for_workers_in_one_thread_without_a_socket() -> None:
     program = f"""if True:
         import gc, json, os, sys
         from {DAEMON_MODULE} import preload

@@ -102,7 +102,7 @@ def test_timestamp_may_be_a_timestamp_or_milliseconds(kind):
     assert "timestamp" in columns_of(schema(value=TEXT, timestamp=kind), topic="t").indexes
 
 
-def test_every_column_that_does_not_fit_is_named_with_what_makes_it_fit():
+def test_every_wrong_column_is_named_with_its_remedy():
     text = told(
         value=schema(a=INT),
         key=LONG,

@@ -25,7 +25,7 @@ def test_defaults_write_plain_batches_of_a_megabyte_that_are_kept_as_long_as_the
     assert values["takeOver"] is False
 
 
-def test_names_of_kafkas_producer_are_taken_for_what_they_mean():
+def test_option_names_of_kafkas_producer_are_understood():
     values = SINK_OPTIONS.read(
         {
             "kafka.compression.type": "zstd",

@@ -88,7 +88,7 @@ limits = st.fixed_dictionaries(
     st.sampled_from(["CreateTime", "LogAppendTime"]),
     st.sampled_from(["read_committed", "read_uncommitted"]),
 )
-def test_batch_and_stream_read_what_a_kafka_client_reads(
+def test_batch_and_stream_read_the_same_records_as_a_kafka_client(
     writers: Writers,
     written: list[Any],
     split: dict[str, int],
@@ -460,7 +460,7 @@ def test_columns_that_are_not_asked_for_are_not_made(writers: Writers, columns: 
     }
 
 
-def test_filters_leave_out_what_need_not_be_fetched(writers: Writers) -> None:
+def test_filters_leave_out_unneeded_fetches(writers: Writers) -> None:
     topic = filled(writers, 3, times=True)
     reader = batch_reader(url=writers.broker.url, subscribe=topic, pushdown="true")
     filters = [

@@ -119,7 +119,7 @@ def test_every_option_has_a_test_or_is_of_the_connection() -> None:
         ("isolation.level", "serializable", "read_committed, read_uncommitted"),
     ],
 )
-def test_a_wrong_value_is_named_with_what_is_allowed(name: str, text: str, what: str) -> None:
+def test_wrong_value_is_named_with_the_allowed_ones(name: str, text: str, what: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
         read_source_options({"subscribe": "t", name: text} if name != "assign" else {name: text})
     assert name in raised.value.text

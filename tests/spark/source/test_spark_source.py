@@ -42,7 +42,7 @@ def lines(writers: Writers) -> str:
     return topic
 
 
-def test_batch_and_stream_in_spark_read_what_a_kafka_client_reads(
+def test_batch_and_stream_in_spark_read_the_same_records_as_a_kafka_client(
     spark: SparkSession, writers: Writers, tmp_path: Path
 ) -> None:
     topics: list[str] = []
