@@ -99,9 +99,7 @@ class LedgerConformance:
         assert await new.load(0) == ShardContent([], [])
         assert await new.commit(0, second.epoch, Commit(1, 0, b"m", b"b"))
 
-    async def test_a_shard_is_taken_from_nobody_who_is_alive(
-        self, connect: Connect, age_nodes: AgeNodes
-    ) -> None:
+    async def test_a_shard_of_a_live_holder_is_not_taken(self, connect: Connect, age_nodes: AgeNodes) -> None:
         old, new = await connect(), await connect()
         owner, other = await joined(old), await joined(new, "b")
         first = await taken(old, owner)
@@ -133,9 +131,7 @@ class LedgerConformance:
         again = await taken(ledger, node)
         assert (again.epoch, again.seq) == (found.epoch + 1, 3)
 
-    async def test_of_a_take_and_a_commit_at_once_the_take_knows_how_the_commit_ended(
-        self, connect: Connect
-    ) -> None:
+    async def test_a_take_concurrent_with_a_commit_knows_its_end(self, connect: Connect) -> None:
         old, new = await connect(), await connect()
         owner, other = await joined(old), await joined(new, "b")
         epoch = (await taken(old, owner)).epoch

@@ -33,7 +33,7 @@ class ObjectsConformance:
             await objects.put("key", [data])
         assert await objects.get("key") == data
 
-    async def test_what_is_not_there_is_missing(self, objects: Objects) -> None:
+    async def test_an_absent_object_is_missing(self, objects: Objects) -> None:
         for key in ("none", "w/none"):
             with pytest.raises(ObjectMissing, match=key):
                 await objects.get(key)
