@@ -3,9 +3,9 @@ assignment.
 """
 
 import uuid
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from sparrow.base.errors import (
     FencedInstance,

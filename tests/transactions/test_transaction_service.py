@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sparrow.base.errors import (
     ConcurrentTransactions,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sparrow.base.errors import DirectoryUnreadable, InvalidConfig, NewerFormat
 from sparrow.broker.access.authz import Principal

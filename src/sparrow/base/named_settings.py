@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.faults import Misfit, shown, suggestion
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 _SETTING: Final = "setting"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One declared setting."""
 
     name: str

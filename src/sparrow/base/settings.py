@@ -20,8 +20,9 @@ import difflib
 import importlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msgspec import Struct, field
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.faults import Fault, Misfit, Path, by_line, dotted, faults_of, suggestion
@@ -46,8 +47,7 @@ def show_plain(value: object) -> str:
     return str(value) if isinstance(value, int | float) or value else "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[T_co]):
+class Kind(Struct, Generic[T_co], frozen=True):
     """A type of option: `read` takes text or YAML's value and raises ValueError with what is
     allowed.
     """
@@ -81,8 +81,7 @@ def deferred(module: str, attribute: str, name: str, *, repeats: bool = False) -
     return Kind(name, lambda given: load().read(given), repeats, lambda: schema_of(load()))
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """One declared option.
 
     `name` is the field's, behind the sections of the key if the object is named as the first one
@@ -110,8 +109,7 @@ class Option:
         return configuration
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(Struct, frozen=True):
     """A value from a file and its location: "sparrow.yml:12".
 
     `lines` has the lines of its parts, as far as they are known. `faults` are sentences about it;
@@ -132,8 +130,7 @@ class Located:
         return f"{file}:{self.lines[path]}" if path else self.location
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """The values by option name, the source of each, and warnings of possible mistakes."""
 
     values: dict[str, Any]
@@ -170,13 +167,13 @@ def option(
         "show": kind.show(default) if show is None else show,
         "secret": secret,
     }
-    made: T = field(default_factory=lambda: default, metadata={_OPTION: declared})
+    made: T = dataclasses.field(default_factory=lambda: default, metadata={_OPTION: declared})
     return made
 
 
 def nested(configuration: type[T]) -> T:
     """Return a dataclass field with an object that declares options of its own."""
-    made: T = field(default_factory=configuration, metadata={_NESTED: configuration})
+    made: T = dataclasses.field(default_factory=configuration, metadata={_NESTED: configuration})
     return made
 
 

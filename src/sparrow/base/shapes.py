@@ -14,8 +14,10 @@ Things that are declared by name may be written as a mapping or as a list; both 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from sparrow.base.faults import NOTHING, Fault, Misfit, Nothing, closest, faults_of, misfit, shown, suggestion
 from sparrow.base.settings import TEXT, Kind, schema_of
@@ -28,8 +30,7 @@ T = TypeVar("T")
 NAME = "name"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A part of a section. `is_secret`: its value never appears in an error."""
 
     kind: Kind[Any]
@@ -50,8 +51,7 @@ class Rest(NamedTuple):
     unread: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """The structure of a section.
 
     Args:
@@ -242,7 +242,7 @@ def named(
         blank: the value that replaces one that could not be read, by its name ("" if that is
             unknown); then an error has the declarations as its `rest`.
     """
-    with_name = dataclasses.replace(
+    with_name = replace(
         section, parts={NAME: Part(_NAME, is_required=True, blank=""), **section.parts}, short=NAME
     )
 

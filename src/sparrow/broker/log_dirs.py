@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from sparrow.base.errors import LogDamaged, UnknownTopic
 
@@ -18,8 +19,7 @@ _OPENED_AT_ONCE = 50
 """Logs that are opened before other tasks run."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirectory:
+class LogDirectory(Struct, frozen=True):
     """A directory of logs. Sizes in bytes; `topics` has the size of each partition."""
 
     path: str

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct
 
 from sparrow.base.errors import UnknownProducer
 from sparrow.broker.id_cipher import SECRET_BYTES, IdCipher
@@ -41,8 +42,7 @@ _SECRET: Final = "secret"  # noqa: S105 - the name of the entry
 _RESERVED: Final = "reserved"
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
+class ProducerIdentity(Struct, frozen=True):
     """The producer id and epoch that an idempotent producer writes into its batches."""
 
     producer_id: int

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -56,8 +55,7 @@ _MASK = 0x7FFFFFFF
 _VERSION = 2
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionEnd:
+class TransactionEnd(msgspec.Struct, frozen=True):
     """The end of one producer's transaction: committed or aborted."""
 
     producer_id: int
@@ -69,8 +67,7 @@ class TransactionEnd:
         return ControlType.COMMIT if self.commit else ControlType.ABORT
 
 
-@dataclass(slots=True)
-class AcceptedBatch:
+class AcceptedBatch(msgspec.Struct):
     """A batch that was given to the log: its sequences, and its offsets (or their future, while the
     append is pending).
     """
@@ -82,21 +79,19 @@ class AcceptedBatch:
     """The append time if the topic stamps it; else -1."""
 
 
-@dataclass(slots=True)
-class Producer:
+class Producer(msgspec.Struct):
     """State of one producer in one partition."""
 
     epoch: int
     last_seen_ms: int
-    batches: deque[AcceptedBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    batches: deque[AcceptedBatch] = msgspec.field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
     coordinator_epoch: int = -1
     """The coordinator's epoch in the last marker; -1 before the first."""
     first_sequence: int = 0
     """The sequence that the next batch must have while `batches` is empty."""
 
 
-@dataclass(slots=True)
-class _Ahead:
+class _Ahead(msgspec.Struct):
     """A producer as it will be when its pending appends succeed."""
 
     producer: Producer
@@ -104,8 +99,7 @@ class _Ahead:
     pending: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(msgspec.Struct, frozen=True):
     """An append of a batch, or of markers, whose result the log has not given or `settle` has not
     read.
     """
@@ -122,8 +116,7 @@ class _Pending:
         return [end.producer_id for end in self.ends]
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerInfo:
+class ProducerInfo(msgspec.Struct, frozen=True):
     """Description of a producer (KIP-664). Times are wall ms; -1 means "none"."""
 
     producer_id: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from sparrow.base.errors import NotInTransaction, UnknownProducer
 
@@ -49,8 +50,7 @@ def refuse_transactional(header: BatchHeader, log_id: LogId) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(Struct, frozen=True):
     """Result of a publish: the offsets of its batch, and the append time if the topic stamps it
     (else -1).
     """

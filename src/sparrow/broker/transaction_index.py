@@ -17,20 +17,19 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
+
+class AbortedTransaction(Struct, frozen=True):
     """An aborted transaction: its producer, and the offset of its first record."""
 
     producer_id: int
     first_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedRange:
+class AbortedRange(Struct, frozen=True):
     """An aborted transaction with the offset of its marker."""
 
     producer_id: int

@@ -12,8 +12,9 @@ import asyncio
 import random
 import struct
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from sparrow.base.errors import SparrowError
 from sparrow.cli.bench_report import Figures
@@ -37,8 +38,7 @@ _STAMP = struct.Struct(">d")
 _UNTIMED = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """The messages to send."""
 
     messages: int

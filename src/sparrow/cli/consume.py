@@ -8,10 +8,10 @@ import asyncio
 import sys
 import time
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from msgspec import Struct, field
 
 from sparrow.base.errors import StaleMember
 from sparrow.cli.exits import OK, reader_gone, say
@@ -37,8 +37,7 @@ _ASSIGNMENT_TIMEOUT_S = 10.0
 """Time that a reading that ends waits for its group to assign partitions."""
 
 
-@dataclass(slots=True)
-class ConsumeRun:
+class ConsumeRun(Struct):
     """The messages that one run reads, and where it ends."""
 
     topics: list[str]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True):
     """One message to publish; None where nothing was said."""
 
     value: bytes | None

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from sparrow.base.errors import BadInput, SparrowError, UnknownPartition
 from sparrow.client.schedule import Schedule
@@ -29,8 +30,7 @@ _OWN_FAULTS = (BadInput, UnknownPartition)
 """Errors of one message; the next one may succeed."""
 
 
-@dataclass(slots=True)
-class PublishFailure:
+class PublishFailure(Struct):
     """Messages that failed for one reason: their numbers as ranges, both ends included, as far as
     they are remembered.
     """
@@ -57,8 +57,7 @@ class PublishFailure:
         return f"{subject} {', '.join(numbers)}{more} {verb} not published: {self.error.text}"
 
 
-@dataclass(slots=True)
-class PublishTally:
+class PublishTally(Struct):
     """Outcomes of the messages of one run."""
 
     started_at: float = field(default_factory=time.monotonic)

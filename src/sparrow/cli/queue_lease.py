@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct, field
 
 from sparrow.base.units import counted, parse_duration_ms
 from sparrow.cli.exits import OK, reader_gone, say
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from sparrow.client.queue import Queue
 
 
-@dataclass(slots=True)
-class Taking:
+class Taking(Struct):
     """The records that one run takes, and how it settles them."""
 
     queue: str

@@ -8,8 +8,9 @@ says where the next one begins; after bytes that are no batch at all nothing mor
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from sparrow.base.errors import CorruptBatch
 from sparrow.records.batch import HEADER_BYTES, check, parse_header
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from sparrow.records.batch import BatchHeader
 
 
-@dataclass(frozen=True, slots=True)
-class FoundBatch:
+class FoundBatch(Struct, frozen=True):
     """One batch and its position. `header` is None where it cannot be read; `problem` is empty for
     a sound batch.
     """

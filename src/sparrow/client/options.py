@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from msgspec import Struct
+
 from sparrow.base.errors import InvalidArgument
 from sparrow.protocol.native.messages import Start
 from sparrow.records.compression import Compression
@@ -90,8 +92,7 @@ class ClientOptions:
             raise InvalidArgument("there is a key_file and no certificate_file; give both")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions:
+class ProducerOptions(Struct, frozen=True, kw_only=True):
     """Options of a producer: batching and delivery guarantees."""
 
     acks: int = ACKS_ALL
@@ -125,8 +126,7 @@ class ProducerOptions:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribeOptions:
+class SubscribeOptions(Struct, frozen=True, kw_only=True):
     """Options of a subscription: delivery and commits."""
 
     group: str = ""
@@ -164,8 +164,7 @@ class SubscribeOptions:
             raise InvalidArgument("commit='auto' needs a group: offsets are committed for a group")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueOptions:
+class QueueOptions(Struct, frozen=True, kw_only=True):
     """Options of a queue."""
 
     prefetch: int = 100

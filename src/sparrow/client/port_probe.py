@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from sparrow.base.errors import ConnectionLost, ProtocolError, TimedOut
 from sparrow.client.url import DEFAULT_PORT
@@ -29,8 +30,7 @@ _NATIVE_PORT: Final = re.compile(rb"the native port is (\d{1,5})")
 _NAMES: Final = {WireProtocol.KAFKA: "Kafka's protocol", WireProtocol.HTTP: "HTTP", WireProtocol.TLS: "TLS"}
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
+class ProbeResult(Struct, frozen=True):
     """The protocol at an address. `protocol` is None for an unknown one, or for silence."""
 
     protocol: WireProtocol | None

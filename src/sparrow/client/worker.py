@@ -31,8 +31,9 @@ import inspect
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec import Struct
 
 from sparrow.base.errors import InvalidArgument, NotLeased, SparrowError
 from sparrow.client.attempts import Attempts, location_of
@@ -81,8 +82,7 @@ class Retry(Exception):
         self.delay_s = delay_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
+class WorkerOptions(Struct, frozen=True, kw_only=True):
     """Options of a worker."""
 
     concurrency: int = 1

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -38,8 +37,7 @@ _ASK_S = 0.1
 _END_TIMEOUT_S = 3.0
 
 
-@dataclass(slots=True)
-class Killed:
+class Killed(msgspec.Struct):
     """The worker that was killed, and the jobs that it held."""
 
     name: str
@@ -50,8 +48,7 @@ class Killed:
     """Number of jobs that the broker counted as leased by it."""
 
 
-@dataclass(slots=True)
-class Worked:
+class Worked(msgspec.Struct):
     """The result of the work."""
 
     seconds: float = 0.0
@@ -63,7 +60,7 @@ class Worked:
     lost: int = 0
     """Jobs that were delivered again although no worker died: their leases had ended."""
     killed: Killed | None = None
-    latencies_ms: list[float] = field(default_factory=list)
+    latencies_ms: list[float] = msgspec.field(default_factory=list)
     """Time that each job took."""
 
     def percentile_ms(self, share: float) -> float:

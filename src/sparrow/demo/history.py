@@ -15,7 +15,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from itertools import chain
@@ -50,8 +49,7 @@ _ENVIRONMENT = "LC_ALL=C GIT_NO_LAZY_FETCH=1 GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_
 _QUESTION_TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class CommitMessage:
+class CommitMessage(msgspec.Struct, frozen=True):
     """One commit as it is published: `value` is a JSON object; the messages of `parents` must be
     handled before this one.
     """
@@ -62,8 +60,7 @@ class CommitMessage:
     parents: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class GitCommit:
+class GitCommit(msgspec.Struct, frozen=True):
     """A commit, as it is in the message: author time in UTC, and its week of the ISO calendar."""
 
     hash: str

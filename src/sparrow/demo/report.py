@@ -8,12 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+
 HELD, FAILED = "✓", "✗"
 _SHOWN: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """A promise, and whether it was kept."""
 
     name: str
@@ -35,8 +36,7 @@ def faulty(**faults: Collection[object]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StageFigures:
+class StageFigures(Struct, frozen=True):
     """Measurements of one stage; the figures' names have the units."""
 
     name: str

@@ -10,7 +10,8 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 import sparrow.sync
 import sparrow.testing
@@ -28,8 +29,7 @@ Progress = Callable[[int, int], None]
 """Shows that so many of so many are done."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoPlan:
+class DemoPlan(Struct, frozen=True, kw_only=True):
     """The options of `sparrow demo`."""
 
     repo: str | None = None
@@ -43,8 +43,7 @@ class DemoPlan:
     """Directory of the table, the chart and report.json."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(Struct, frozen=True, kw_only=True):
     """The context of the stages."""
 
     url: str

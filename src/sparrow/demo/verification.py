@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
 
 import sparrow.sync
 from sparrow.demo.crew import Killed
@@ -35,8 +36,7 @@ _EMPTY_PULLS: Final = 3
 """Pulls without a message that mean the end of a topic."""
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Struct):
     """Result of the comparison."""
 
     messages: int = 0

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from sparrow.base.errors import DiskFull, SparrowError, StorageFailed
 from sparrow.base.histogram import Histogram
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 Key = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class MetaFaults:
+class MetaFaults(Struct, frozen=True):
     """Probabilities (0.0 to 1.0) with which a write fails, decided by a generator with this
     seed.
     """

@@ -15,9 +15,10 @@ import asyncio
 import logging
 import queue
 import threading
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from sparrow.base.errors import InternalError, Overloaded, SparrowError, StorageFailed
 from sparrow.base.histogram import Histogram
@@ -34,14 +35,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False)
-class _WriteRequest:
+class _WriteRequest(Struct, eq=False):
     batch: tuple[Write, ...]
     future: asyncio.Future[None]
 
 
-@dataclass(slots=True, eq=False)
-class _ReadRequest:
+class _ReadRequest(Struct, eq=False):
     read: Callable[[], Any]
     future: asyncio.Future[Any]
 

@@ -11,8 +11,9 @@ The broker keeps its state in memory and reads the store at start only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +26,7 @@ ABSENT = 0
 """`if_version`: write only if the key does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A stored value. `version` starts at 1 and grows with each write of the key."""
 
     kind: str
@@ -35,8 +35,7 @@ class Entry:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True):
     """A write of `value`; with `if_version` only if the key has just this version (0: does not
     exist).
     """
@@ -47,8 +46,7 @@ class Put:
     if_version: int = ANY
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True):
     """The removal of a key; a missing key is no error unless `if_version` says so."""
 
     kind: str

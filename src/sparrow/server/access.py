@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.units import counted
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("sparrow.server")
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedAccess:
+class PreparedAccess(Struct, frozen=True):
     """Tokens and certificates that were read and can be used."""
 
     tokens: Mapping[str, str]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.frontends.transport.admission import AddressLimits
@@ -42,8 +44,7 @@ class Frontend(Protocol):
     async def drain(self, timeout_s: float) -> None: ...
 
 
-@dataclass(slots=True)
-class ListenAddresses:
+class ListenAddresses(Struct):
     """The addresses that the frontends listen on; see `Ready`."""
 
     native_port: int = 0

@@ -6,7 +6,7 @@ others for other networks, each with its own name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from sparrow.base.settings import TEXT, TEXT_SCHEMA, TEXTS_SCHEMA, WORDS, Kind, integer, schema_of
 
@@ -19,8 +19,7 @@ PLAIN = "PLAIN"
 SASL_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerDeclaration:
+class ListenerDeclaration(Struct, frozen=True):
     """A listener as configured.
 
     `advertised_host` "" and `advertised_port` -1: the address that the client connected to. `sasl`

@@ -7,17 +7,16 @@ The ready file is JSON, replaced atomically, and removed at the stop: {"pid": â€
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+
+import msgspec
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.units import counted, format_size
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """The addresses of a running server."""
 
     pid: int
@@ -30,7 +29,7 @@ class Ready:
     """Bootstrap servers for Kafka clients; "" when that listener is off."""
     http: str = ""
     """Address of the HTTP listener; "" when it is off."""
-    seeds: dict[str, str] = field(default_factory=dict)
+    seeds: dict[str, str] = msgspec.field(default_factory=dict)
     """host:port of each listener for a seed system that is on."""
 
 
@@ -80,7 +79,7 @@ def write_ready_file(path: str, ready: Ready) -> None:
     partial = f"{path}.{ready.pid}.tmp"
     try:
         with open(partial, "w", encoding="utf-8") as file:
-            json.dump(asdict(ready), file)
+            file.write(msgspec.json.encode(ready).decode())
         os.replace(partial, path)
     except OSError as error:
         raise InvalidConfig(f"ready_file {path} cannot be written: {error.strerror}") from None

@@ -16,11 +16,12 @@ The rules are Kafka's (KIP-11, KIP-290 for prefixes):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
@@ -52,8 +53,7 @@ class Permission(Enum):
     ALLOW = "Allow"
 
 
-@dataclass(frozen=True, slots=True)
-class AclBinding:
+class AclBinding(Struct, frozen=True):
     """One rule."""
 
     resource_type: ResourceType
@@ -65,8 +65,7 @@ class AclBinding:
     permission: Permission
 
 
-@dataclass(frozen=True, slots=True)
-class AclFilter:
+class AclFilter(Struct, frozen=True):
     """Selects rules; None and ANY select all."""
 
     resource_type: ResourceType = ResourceType.ANY

@@ -57,8 +57,7 @@ class Upsertion:
     salted_password: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
+class Deletion(msgspec.Struct, frozen=True):
     """The removal of one mechanism from a user; a user without any is deleted."""
 
     user: str

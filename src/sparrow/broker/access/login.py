@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 
 class LoginKind(Enum):
@@ -14,8 +15,7 @@ class LoginKind(Enum):
     CERTIFICATE = "certificate"
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
+class Login(Struct, frozen=True):
     """The proof of a principal. `proof` is what the login was checked against; its type depends on
     the kind.
     """

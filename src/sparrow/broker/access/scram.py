@@ -24,9 +24,10 @@ import binascii
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from sparrow.base.errors import NotAuthenticated
 
@@ -52,8 +53,7 @@ class Mechanism(Enum):
         return "sha256" if self is Mechanism.SHA_256 else "sha512"
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(Struct, frozen=True):
     """Stored form of a password."""
 
     salt: bytes

@@ -20,8 +20,9 @@ import asyncio
 import logging
 from collections import Counter
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
+
+from msgspec.structs import replace
 
 from sparrow.base.clock import SystemClock
 from sparrow.base.errors import InternalError, NotAuthorized, SparrowError

@@ -7,9 +7,10 @@ credentials stay out, because each of them may hold a secret.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct, field
 
 MAX_TEXT: Final = 256
 """The limit of characters of one text in an event; longer ones are cut."""
@@ -30,8 +31,7 @@ class AuditOutcome(Enum):
     """The client disconnected before the end; the act may have been carried out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEvent:
+class AuditEvent(Struct, frozen=True, kw_only=True):
     """One event. Texts of clients are passed through `safe`."""
 
     time_ms: int

@@ -7,9 +7,10 @@ defaults.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from sparrow.base.errors import InvalidArgument, InvalidConfig
 from sparrow.broker.configs.values import ConfigType, items
@@ -27,8 +28,7 @@ class ConfigOperation(Enum):
     SUBTRACT = "SUBTRACT"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
+class ConfigChange(Struct, frozen=True):
     """One change. DELETE ignores `value`."""
 
     name: str

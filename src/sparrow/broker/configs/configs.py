@@ -9,7 +9,6 @@ keep their own. Changes happen one after the other.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -71,8 +70,7 @@ class ConfigResourceType(Enum):
     GROUP = "group"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigResource:
+class ConfigResource(msgspec.Struct, frozen=True):
     """A resource with a configuration. The broker "" means all brokers."""
 
     type: ConfigResourceType

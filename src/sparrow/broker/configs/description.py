@@ -9,9 +9,10 @@ configuration, else the default.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from sparrow.broker.configs.group import GROUP_CONFIGS
 from sparrow.broker.configs.node import NODE_CONFIGS, synonym_of_group, synonyms_of_topic
@@ -36,8 +37,7 @@ class ConfigSource(Enum):
     GROUP_CONFIG = "group"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigSynonym:
+class ConfigSynonym(Struct, frozen=True):
     """A possible source of the value. The first of a list is the actual one."""
 
     name: str
@@ -45,8 +45,7 @@ class ConfigSynonym:
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedConfig:
+class DescribedConfig(Struct, frozen=True):
     """One configuration of one resource. `value` is None if there is none, and if it is secret."""
 
     name: str
@@ -60,8 +59,7 @@ class DescribedConfig:
     synonyms: tuple[ConfigSynonym, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLayers:
+class NodeLayers(Struct, frozen=True):
     """The values set on a broker, by source; the first that has a name wins."""
 
     node: Mapping[str, str]
@@ -175,8 +173,7 @@ def describe_group(values: Mapping[str, str], layers: NodeLayers) -> list[Descri
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ClientMetric:
+class ClientMetric(Struct, frozen=True):
     """A configuration of a subscription to clients' metrics (KIP-714)."""
 
     name: str

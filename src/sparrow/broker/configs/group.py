@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from sparrow.base.errors import InvalidConfig, InvalidTopicName
 from sparrow.base.settings import Kind
@@ -83,8 +84,7 @@ def _dead_letter_topic(given: object) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(Struct, frozen=True):
     """A configuration of groups.
 
     Args:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.broker.configs.values import (
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
     from sparrow.base.settings import Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Struct, frozen=True):
     """One configuration."""
 
     name: str

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 
-@dataclass(slots=True)
-class GroupChanges:
+class GroupChanges(Struct):
     """True for `group` if the group itself changed; ids of the members that changed or left."""
 
     group: bool = False

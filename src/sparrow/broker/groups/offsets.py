@@ -13,7 +13,6 @@ otherwise the end would restore what was replaced or deleted.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -55,8 +54,7 @@ class Undecided(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Committer:
+class Committer(msgspec.Struct, frozen=True):
     """The member that commits or fetches offsets. The default is no member: an administrator, or a
     consumer that assigns partitions to itself.
 

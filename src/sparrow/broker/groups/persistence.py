@@ -8,7 +8,6 @@ with a format version; new fields are appended, with a default. Topic ids are 16
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -38,8 +37,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_key = msgspec.json.Decoder(tuple[str, str]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class EntryKinds:
+class EntryKinds(msgspec.Struct, frozen=True):
     """The entry kinds of one kind of groups: one for groups, one for members."""
 
     group: str

@@ -25,9 +25,10 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from sparrow.base.errors import (
     ConditionFailed,
@@ -67,8 +68,7 @@ _SHARE_OF_ONE: Final = 0.9
 _VISITED_AT_ONCE: Final = 200
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(Struct):
     """A claimed key with its stored publish, and the version of the entry."""
 
     digest: str

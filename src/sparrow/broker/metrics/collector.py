@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import merge
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.version import version
@@ -48,8 +49,7 @@ _SHOWN: Final = {"ready": READY, "leased": LEASED, "delayed": DELAYED, "blocked"
 Labels = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
+class Distribution(Struct, frozen=True):
     """A histogram at one moment: (upper bound, values up to it), the last without a bound; and the
     sum.
     """

@@ -18,9 +18,10 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from sparrow.base.errors import InvalidArgument, UnsupportedVersion
 
@@ -61,8 +62,7 @@ class Match(Enum):
     """Any name, and the default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(Struct, frozen=True):
     """A part that an entity must have to be selected. `name` belongs to EXACT."""
 
     entity_type: str
@@ -70,8 +70,7 @@ class Component:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaChange:
+class QuotaChange(Struct, frozen=True):
     """Values to set (None: remove) for an entity, as pairs, so that one named twice is seen."""
 
     entity: tuple[tuple[str, str | None], ...]

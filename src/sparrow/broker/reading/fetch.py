@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
 
 from sparrow.base.errors import LogDamaged, SparrowError, UnknownTopicId
 from sparrow.broker.reading.alarm import Alarm
@@ -35,8 +36,7 @@ _READ_AT_ONCE: Final = 256
 """Partitions that are read before other tasks run."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
+class FetchRequest(Struct, frozen=True):
     """The part of a fetch that concerns one partition."""
 
     topic: str
@@ -47,8 +47,7 @@ class FetchRequest:
     """The id that the topic must have; None: any topic of that name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """Result of one partition: a chunk (None if nothing) or an error. `aborted` is for readers of
     committed records.
     """

@@ -4,8 +4,9 @@ partition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from sparrow.base.errors import InvalidArgument
 
@@ -19,8 +20,7 @@ TIMESTAMP = "timestamp"
 _POSITIONS = (BEGINNING, END, OFFSET, TIMESTAMP)
 
 
-@dataclass(frozen=True, slots=True)
-class StartPosition:
+class StartPosition(Struct, frozen=True):
     """A position in a log: `at` is "beginning", "end", "offset" or "timestamp"; `value` the offset,
     or the time in ms.
     """

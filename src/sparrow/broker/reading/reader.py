@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.reading.committed_chunks import stable, without_aborted
@@ -37,8 +38,7 @@ READS_AT_ONCE: Final = 8
 """The number of partitions of one reader that wait for the store at the same time."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadDelivery:
+class ReadDelivery(Struct, frozen=True):
     """Whole batches of one partition. Records before `offset` are not wanted; the next delivery
     begins at `next_offset`.
     """
@@ -52,8 +52,7 @@ class ReadDelivery:
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """An error of a partition that could not be read; its cursor has been dropped."""
 
     topic: str

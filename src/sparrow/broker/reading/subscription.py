@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct, field
 
 from sparrow.base.errors import InvalidArgument, OffsetOutOfRange, SparrowError, UnknownTopic
 from sparrow.broker.names import compile_pattern
@@ -40,8 +41,7 @@ _COMPILED_PER_SLICE: Final = 10
 """Patterns compiled before other tasks run; each takes as long as matching a hundred names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(Struct, frozen=True):
     """A topic by name, or all topics that match a pattern."""
 
     topic: str

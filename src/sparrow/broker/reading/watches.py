@@ -13,8 +13,9 @@ idle waiting costs a bounded memory.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from sparrow.base.errors import InvalidArgument, Overloaded, UnknownTopic
 from sparrow.broker.reading.alarm import Alarm
@@ -31,8 +32,7 @@ MAX_TOPICS: Final = 10_000
 """The limit of topics of one watch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """State of a topic as the caller knows it: the ends of its partitions, and (unless "") its
     id.
     """
@@ -41,8 +41,7 @@ class Known:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(Struct, frozen=True):
     """State of a topic now: (partition, start offset, end offset) by partition."""
 
     name: str

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from sparrow.base.errors import SparrowError, StageExpired, UnknownTopic
 from sparrow.broker.detached import Detached
@@ -46,8 +47,7 @@ _LOG = logging.getLogger(__name__)
 _OPEN: Final = frozenset({TransactionState.EMPTY, TransactionState.ONGOING})
 
 
-@dataclass(slots=True)
-class SinkCounts:
+class SinkCounts(Struct):
     """Counts since the broker started."""
 
     committed_batches: int = 0

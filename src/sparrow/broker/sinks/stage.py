@@ -7,8 +7,9 @@ Kafka's clients and tools see it as such.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from sparrow.broker.producer_ids import ProducerIdentity
 
@@ -21,8 +22,7 @@ PREFIX: Final = "sparrow-stage-"
 """Prefix of the transactional ids of stages; no other producer can have such an id."""
 
 
-@dataclass(slots=True, eq=False)
-class Stage:
+class Stage(Struct, eq=False):
     """One stage. Only the coordinator changes it. Loop thread only."""
 
     slot: int

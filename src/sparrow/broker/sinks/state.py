@@ -21,8 +21,10 @@ changes nothing. Pure: times (wall ms) are arguments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparrow.base.errors import InvalidArgument, InvalidTransactionTimeout, SinkFenced, SinkTaken
 
@@ -35,8 +37,7 @@ DEFAULT_TIMEOUT_MS: Final = 900_000
 _LAST_NUMBER: Final = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """The query, run and batch of a request."""
 
     query: str
@@ -45,8 +46,7 @@ class Caller:
     take_over: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sink:
+class Sink(Struct, frozen=True):
     """One sink."""
 
     sink_id: str

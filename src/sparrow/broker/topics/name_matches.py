@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 MAX_EXPRESSIONS: Final = 1_000
 MAX_NAMES: Final = 2_000_000
@@ -24,8 +25,7 @@ SLICE: Final = 1_000
 """Names that are matched between two pauses: about a millisecond."""
 
 
-@dataclass(slots=True)
-class _Expression:
+class _Expression(Struct):
     compiled: Any
     names: set[str]
     gone: set[str] = field(default_factory=set)

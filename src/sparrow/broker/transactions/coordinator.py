@@ -20,9 +20,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeGuard
+
+from msgspec import Struct
 
 from sparrow.base.errors import ConcurrentTransactions, SparrowError, UnknownTopic
 from sparrow.broker.keyed_lock import KeyedLock
@@ -47,8 +48,7 @@ _LOG = logging.getLogger(__name__)
 _EXPIRY_INTERVAL_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionLimits:
+class TransactionLimits(Struct, frozen=True):
     """Times in milliseconds."""
 
     max_timeout_ms: int = 900_000

@@ -7,8 +7,10 @@ instead of raised.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparrow.base.errors import InvalidArgument, SparrowError
 from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
@@ -40,8 +42,7 @@ _TOPIC, _GROUP, _ID = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANS
 _CLUSTER = ResourceType.CLUSTER
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionFilter:
+class TransactionFilter(Struct, frozen=True):
     """A filter of transactional ids; empty fields match all (KIP-664, KIP-994, KIP-1152)."""
 
     states: Collection[TransactionState] = ()

@@ -26,9 +26,11 @@ Each function takes the state and returns the next one, or raises and changes no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NoReturn
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparrow.base.errors import (
     ConcurrentTransactions,
@@ -68,8 +70,7 @@ AT_REST: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 _COMPLETED: Final = {_S.PREPARE_COMMIT: _S.COMPLETE_COMMIT, _S.PREPARE_ABORT: _S.COMPLETE_ABORT}
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(Struct, frozen=True):
     """A transactional id and its last, or open, transaction."""
 
     transactional_id: str

@@ -17,6 +17,8 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
+from msgspec import Struct
+
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.faults import Fault, Misfit, shown
 from sparrow.base.named_settings import SettingTable, setting
@@ -260,8 +262,7 @@ def new_settings(settings: Mapping[str, object]) -> EndpointSettings:
 # ── secrets ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(Struct, frozen=True):
     """A secret that signs deliveries. `until_ms` (wall): it expires then; 0: never."""
 
     text: str
@@ -323,8 +324,7 @@ EndpointKey = tuple[str, str]
 """(queue, name)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """One endpoint as it is stored."""
 
     queue: str

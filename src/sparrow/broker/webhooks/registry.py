@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from sparrow.base.errors import PolicyViolation, SparrowError, UnknownQueue, UnknownWebhook
 from sparrow.broker.changes import Changes

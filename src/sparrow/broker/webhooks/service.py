@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from sparrow.base.errors import InvalidArgument, InvalidConfig, UnknownWebhook
 from sparrow.base.queue_policy import QueuePolicy

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -62,8 +61,7 @@ class OtherStatus(NamedTuple):
     applies: Callable[[Any], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRoute:
+class HttpRoute(msgspec.Struct, frozen=True):
     """The route of an operation.
 
     Args:

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field
 from sparrow.broker.queues.peek import size_of
 from sparrow.frontends.admin.fields import Body, Name, Names, Policy, TopicNames
 from sparrow.frontends.admin.operation import Arguments, Matching, Named, OperationContext
-from sparrow.model.queues import QueueDescription
+from sparrow.model.queues import QueueDescription  # noqa: TC001 - msgspec reads it
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,8 +15,8 @@ from sparrow.base.errors import UnknownWebhook
 from sparrow.broker.webhooks.service import KEPT_MS
 from sparrow.frontends.admin.fields import Body, Text, given
 from sparrow.frontends.admin.operation import Arguments, OperationContext
-from sparrow.model.queues import SubscriberStatistics
-from sparrow.model.webhooks import WebhookDescription
+from sparrow.model.queues import SubscriberStatistics  # noqa: TC001 - msgspec reads it
+from sparrow.model.webhooks import WebhookDescription  # noqa: TC001 - msgspec reads it
 
 if TYPE_CHECKING:
     from sparrow.model.queues import QueueDescription

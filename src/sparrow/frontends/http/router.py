@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from sparrow.frontends.http.problems import NoSuchPage
 from sparrow.frontends.http.request import Request
 from sparrow.frontends.http.responses import Response, problem_response
 from sparrow.protocol.http.errors import MethodNotAllowed
 
-if TYPE_CHECKING:
-    from msgspec import Struct
-
-
 Handler = Callable[[Request], Awaitable[Response]]
 Schema = dict[str, Any]
 """A part of the OpenAPI document."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """One operation.
 
     Args:

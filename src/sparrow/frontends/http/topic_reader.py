@@ -5,9 +5,10 @@ keeps no state between two requests.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct
 
 from sparrow.base.errors import CorruptBatch, NotFound, OffsetOutOfRange
 from sparrow.broker.access.authz import Operation
@@ -39,8 +40,7 @@ become larger: then the page ends earlier.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
+class ReadRequest(Struct, frozen=True):
     """A request for a page. `start` is written as in the address: a start position, or the
     positions at the end of an earlier page.
     """

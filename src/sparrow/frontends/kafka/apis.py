@@ -9,11 +9,10 @@ request. If the shape of a message changed too much for one class, a key has sev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """A range of versions of one key, served by one handler. `schema`: the version of its classes;
     -1: requests are passed in their own version.
     """
@@ -24,8 +23,7 @@ class Route:
     schema: int
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(Struct, frozen=True):
     """One API key. `advertised_from`: the lowest version in ApiVersions, if it differs from the
     lowest served one.
     """

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from sparrow.frontends.kafka.codec.responses import write_response
 
@@ -29,8 +30,7 @@ MAX_ENTRIES_ON_LOOP: Final = 2_000
 """Encoding an entry takes some microseconds."""
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct):
     """A request in progress: everything that a handler may need besides the body."""
 
     connection: KafkaConnection

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import Struct
 
 from sparrow.broker.access.login_limits import LimitedUsers
 from sparrow.frontends.kafka.apis import APIS
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 LOCALHOST: Final = "localhost"
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(Struct, frozen=True):
     """An address to listen on, and the address that clients are given for later connections.
 
     Args:

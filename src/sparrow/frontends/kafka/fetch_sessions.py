@@ -12,8 +12,9 @@ Pure: the time (monotonic seconds) is passed in.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from sparrow.broker.access.authz import ANONYMOUS
 
@@ -33,8 +34,7 @@ TopicIdPartition = tuple["uuid.UUID | str", int]
 """Topic id (from version 13) or name, and partition."""
 
 
-@dataclass(slots=True)
-class SessionPartition:
+class SessionPartition(Struct):
     """A partition of a session: the request of the client, and the offsets that the client
     knows.
     """
@@ -47,8 +47,7 @@ class SessionPartition:
     last_stable_offset: int = -1
 
 
-@dataclass(slots=True)
-class FetchSession:
+class FetchSession(Struct):
     """The partitions that one client fetches, in the order in which they are read."""
 
     id: int

@@ -13,8 +13,9 @@ are only compared.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from sparrow.broker.access.authz import ANONYMOUS
 
@@ -54,8 +55,7 @@ class MemberTaken(ShareSessionError):
     """Another principal uses this member id."""
 
 
-@dataclass(slots=True, eq=False)
-class ShareSession:
+class ShareSession(Struct, eq=False):
     """The session of one member. `partitions` is an ordered set, in the order of the requests."""
 
     group: str

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct, field
 
 from sparrow.frontends.seeds.topics import ensure_topic
 from sparrow.frontends.transport.connection import PauseReason
@@ -47,8 +48,7 @@ class SeedPause(PauseReason):
     """More bytes are expected in a moment, to be read together."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeedContext:
+class SeedContext(Struct, frozen=True):
     """The broker, limits and budgets that every listener needs."""
 
     broker: Broker

@@ -20,9 +20,10 @@ import asyncio
 import heapq
 import itertools
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from sparrow.base.errors import CorruptBatch, InvalidArgument, SparrowError
 from sparrow.broker.access.authz import Operation
@@ -55,8 +56,7 @@ MAX_TOPICS: Final = 1000
 """Limit of the topics of one connection."""
 
 
-@dataclass(slots=True, eq=False)
-class _Pending:
+class _Pending(Struct, eq=False):
     """A message that is unanswered, or waits for another delivery."""
 
     record: Record

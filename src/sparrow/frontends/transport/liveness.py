@@ -10,17 +10,17 @@ receive budget by sending a byte now and then.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 _PROGRESS_SHARE: Final = 20
 _MIN_PROGRESS_BYTES: Final = 1024
 NEVER: Final = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlines:
+class Deadlines(Struct, frozen=True):
     """The timeouts of all connections of one frontend, in seconds."""
 
     login_s: float = NEVER

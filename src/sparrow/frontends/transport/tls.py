@@ -11,8 +11,9 @@ import hashlib
 import re
 import ssl
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from sparrow.base.der import Issued, certificate_named
 from sparrow.broker.access.authz import Principal
@@ -51,8 +52,7 @@ def certificate_principal(transport: asyncio.BaseTransport) -> Principal | None:
     return Principal(name, login=Login(LoginKind.CERTIFICATE, name, proof))
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateProof:
+class CertificateProof(Struct, frozen=True):
     """The identity of a client's certificates, kept to check later if they are still valid.
 
     `chain` names the client's certificate and those between it and its authority; `authority` is

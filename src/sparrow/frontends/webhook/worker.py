@@ -21,9 +21,10 @@ import asyncio
 import logging
 import random
 from collections import deque
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.queues.rules.settlement import Settlement, Verb
@@ -87,8 +88,7 @@ class RequestSender(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class _Item:
+class _Item(Struct, eq=False):
     """A record in hand, with the end of its lease in monotonic seconds."""
 
     handed: DeliveredRecord

@@ -35,10 +35,8 @@ _ONLY_WITH_STATIC = (
 )
 
 
-class _JoinSection(NodeSection):
+class _JoinSection(NodeSection, frozen=True):
     """YAML 1.1 reads the bare word `on` as true."""
-
-    __slots__ = ()
 
     def read(self, given: object) -> dict[str, Any]:
         if isinstance(given, dict) and True in given and "on" not in given:

@@ -134,8 +134,7 @@ TEXTS_BY_NAME: Kind[dict[str, str]] = Kind(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSection(shapes.Section):
+class NodeSection(shapes.Section, frozen=True):
     """A section of a pipeline's file: its correct parts are checked even if other parts are
     wrong.
     """

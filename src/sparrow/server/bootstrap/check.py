@@ -8,9 +8,10 @@ data directory is not looked at.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.faults import by_line
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from sparrow.base.settings import Resolved
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
+class CheckReport(Struct, frozen=True):
     """The result of a check. `config` and `resolved` are None if a value is wrong."""
 
     file: str | None

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
 from sparrow.base.settings import BOOLEAN, PATH, TEXT_SCHEMA, TEXTS_SCHEMA, Kind
@@ -38,8 +40,7 @@ class EndpointDeclaration:
     is_trusted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriberDeclaration:
+class SubscriberDeclaration(Struct, frozen=True):
     """A declared subscriber of an "all of" queue; `endpoint` None: consumers lease its records."""
 
     name: str

@@ -7,8 +7,9 @@ configuration file.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from sparrow.base.yamlfile import YamlFile
 from sparrow.server.bootstrap import syncbrok

@@ -7,8 +7,9 @@ instead of the file; the broker only knows which pipelines there are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
@@ -16,8 +17,7 @@ from sparrow.base.settings import PATH, TEXT_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, named
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineDeclaration:
+class PipelineDeclaration(Struct, frozen=True):
     """A declared pipeline and its file."""
 
     name: str

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from sparrow.base.settings import options_of
 from sparrow.server.bootstrap.endpoints import EndpointDeclaration
 from sparrow.server.config import SEED_PORTS, ServerConfig, seed_ports
@@ -25,6 +27,8 @@ def plain(value: object) -> Any:
             found: Any = _endpoint(value)
         case Enum():
             found = value.value
+        case msgspec.Struct():
+            found = plain(msgspec.structs.asdict(value))
         case Mapping():
             found = {str(name): plain(inner) for name, inner in value.items()}
         case frozenset():

@@ -17,8 +17,9 @@ consumers compete for its records.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
@@ -43,8 +44,7 @@ _ELSEWHERE = {
 _SETTINGS = tuple(each for each in SETTINGS.values() if each.name not in _ELSEWHERE)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueDeclaration:
+class QueueDeclaration(Struct, frozen=True):
     """A declared queue. `partitions` -1: the broker's default, for topics that are created for
     it.
     """

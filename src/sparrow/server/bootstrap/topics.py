@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 PARTITIONS = integer(1, 10_000)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDeclaration:
+class TopicDeclaration(Struct, frozen=True):
     """A declared topic, with at least these partitions and this configuration. `partitions` -1: the
     broker's default.
     """

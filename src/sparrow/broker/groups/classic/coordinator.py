@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from msgspec import Struct
 
 from sparrow.base.errors import (
     GroupNotEmpty,
@@ -60,8 +61,7 @@ _LONGEST_PARTITION: Final = ("x" * 249, 0x7FFF_FFFF)
 """A topic and a partition with the longest possible names."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
+class SessionLimits(Struct, frozen=True):
     """The range of session timeouts that members may choose (Kafka: group.min and
     group.max.session.timeout.ms).
     """

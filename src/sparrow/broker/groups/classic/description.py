@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from sparrow.broker.groups.description import GroupState
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicMemberDescription:
+class ClassicMemberDescription(Struct, frozen=True):
     """A member with its metadata and assignment, which only members understand; both are empty
     unless the group is stable.
     """
@@ -23,8 +23,7 @@ class ClassicMemberDescription:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicDescription:
+class ClassicDescription(Struct, frozen=True):
     """A classic group as Kafka describes it. `protocol` is "" unless the group is stable."""
 
     group: str

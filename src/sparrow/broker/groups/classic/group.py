@@ -34,8 +34,9 @@ Times are monotonic seconds. Not thread-safe.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from sparrow.base.errors import (
     FencedInstance,
@@ -63,8 +64,7 @@ _COMPLETING: Final = GroupState.COMPLETING_REBALANCE
 _STABLE: Final = GroupState.STABLE
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicLimits:
+class ClassicLimits(Struct, frozen=True):
     """A broker's limits of classic groups. Kafka's names in brackets."""
 
     initial_delay_ms: int = 100
@@ -80,16 +80,14 @@ class ClassicLimits:
 # ── effects ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Respond:
+class Respond(Struct, frozen=True):
     """Effect: send the response to the request behind a ticket."""
 
     ticket: object
     result: JoinResponse | SyncResponse | SparrowError
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(Struct, frozen=True):
     """Effect: write the group as it is now, then send the responses (or, to their tickets, the
     error).
     """
@@ -97,8 +95,7 @@ class Store:
     responses: tuple[Respond, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StoreAssignment:
+class StoreAssignment(Struct, frozen=True):
     """Effect: write the group with these assignments, then call `assignment_stored` or
     `assignment_failed`.
     """

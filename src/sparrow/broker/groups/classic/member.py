@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -15,8 +16,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) in the order of preference."""
 
 
-@dataclass(slots=True)
-class ClassicMember:
+class ClassicMember(Struct):
     """One member. Tickets name waiting requests; times are monotonic seconds.
 
     `is_new`: its first JoinGroup is not answered yet. It is forgotten when that takes too long, so

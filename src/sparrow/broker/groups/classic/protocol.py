@@ -7,15 +7,15 @@ Times are in milliseconds. Metadata and assignments are bytes that only members 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, slots=True)
-class JoinRequest:
+class JoinRequest(Struct, frozen=True):
     """A request to become a member, or to join again. `member_id` "": a new member."""
 
     group: str
@@ -39,8 +39,7 @@ class JoinRequest:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(Struct, frozen=True):
     """A member as the leader sees it."""
 
     member_id: str
@@ -48,8 +47,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinResponse:
+class JoinResponse(Struct, frozen=True):
     """The complete generation. `members` is empty for all but the leader."""
 
     member_id: str
@@ -61,8 +59,7 @@ class JoinResponse:
     skip_assignment: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SyncRequest:
+class SyncRequest(Struct, frozen=True):
     """A request for the member's assignment; the leader's has the assignments of all members.
     Protocol type and name are None before SyncGroup 5.
     """
@@ -76,8 +73,7 @@ class SyncRequest:
     assignments: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SyncResponse:
+class SyncResponse(Struct, frozen=True):
     """A member's assignment."""
 
     protocol_type: str
@@ -85,8 +81,7 @@ class SyncResponse:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Leaver:
+class Leaver(Struct, frozen=True):
     """A member that leaves. `member_id` "" with an instance id: an administrator removes it."""
 
     member_id: str

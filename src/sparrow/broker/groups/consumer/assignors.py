@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from sparrow.broker.groups.consumer.member import NOTHING, Assignment
 from sparrow.broker.groups.native.sticky_assignor import assign
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.consumer.topics import TopicView
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """A member as an assignor sees it. `topics` that exist; `previous`: its part of the last
     target.
     """

@@ -11,8 +11,9 @@ Each of these steps has a time limit, the member's rebalance timeout, as in clas
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from sparrow.base.errors import (
     InconsistentGroupProtocol,

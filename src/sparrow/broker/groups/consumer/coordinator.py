@@ -17,9 +17,11 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparrow.base.errors import (
     GroupTypeMismatch,
@@ -70,8 +72,7 @@ _MAX_PREFIX_CHARACTERS: Final = 200
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerLimits:
+class ConsumerLimits(Struct, frozen=True):
     """Settings of consumer groups. Kafka's names in brackets."""
 
     session_timeout_ms: int = 45_000

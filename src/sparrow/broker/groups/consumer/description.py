@@ -5,8 +5,9 @@ of groups.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from sparrow.broker.groups.consumer.member import NOTHING, Assignment, ConsumerMember, by_topic
 from sparrow.broker.groups.description import GroupState, GroupType
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from sparrow.records.topic_partition import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPartitions:
+class TopicPartitions(Struct, frozen=True):
     """Partitions of a topic that exists."""
 
     topic_id: uuid.UUID
@@ -27,8 +27,7 @@ class TopicPartitions:
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerMemberDescription:
+class ConsumerMemberDescription(Struct, frozen=True):
     """A member with what it has and what it should have."""
 
     member: ConsumerMember
@@ -36,8 +35,7 @@ class ConsumerMemberDescription:
     target: tuple[TopicPartitions, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerDescription:
+class ConsumerDescription(Struct, frozen=True):
     """A consumer group as Kafka describes it. `topics`: names that its members subscribed to or
     have partitions of.
     """

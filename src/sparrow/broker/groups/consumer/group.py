@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from sparrow.base.errors import GroupFull, StaleMemberEpoch
 from sparrow.broker.groups.consumer.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Wish

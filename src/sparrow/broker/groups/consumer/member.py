@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 TopicIdPartition = tuple[uuid.UUID, int]
 """(topic id, partition number)."""
@@ -38,8 +40,7 @@ class MemberState(Enum):
     """It waits for partitions that others have not given up."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicMetadata:
+class ClassicMetadata(Struct, frozen=True):
     """The last JoinGroup of a member that speaks the classic protocol to a consumer group."""
 
     session_timeout_ms: int
@@ -49,8 +50,7 @@ class ClassicMetadata:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerMember:
+class ConsumerMember(Struct, frozen=True):
     """A member of a consumer group."""
 
     member_id: str
@@ -92,8 +92,7 @@ class ConsumerMember:
         return replace(self, epoch=epoch, previous_epoch=self.epoch)
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """A ConsumerGroupHeartbeat. None (and -1 for the timeout) means: unchanged."""
 
     member_id: str
@@ -148,8 +147,7 @@ class Heartbeat:
         return member.rebalance_timeout_ms if member.rebalance_timeout_ms != -1 else DEFAULT_REBALANCE_MS
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatResponse:
+class HeartbeatResponse(Struct, frozen=True):
     """The response to a heartbeat. `assignment` is None if the member knows it already."""
 
     member_id: str

@@ -13,8 +13,9 @@ own protocol.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,8 +50,7 @@ def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerSubscription:
+class ConsumerSubscription(Struct, frozen=True):
     """The topics that a consumer wants and, if it releases partitions one by one (KIP-429), the
     partitions that it has.
     """

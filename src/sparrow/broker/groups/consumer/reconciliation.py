@@ -15,8 +15,9 @@ a member at the target's epoch has nothing that the target gives to another.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from sparrow.broker.groups.consumer.member import NOTHING, MemberState
 

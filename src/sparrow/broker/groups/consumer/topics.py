@@ -7,11 +7,11 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class TopicView:
+class TopicView(Struct, frozen=True):
     """A topic that exists."""
 
     name: str

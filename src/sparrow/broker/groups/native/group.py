@@ -31,9 +31,10 @@ announce their deletion.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from sparrow.base.errors import StaleMember, UnknownMember
 from sparrow.broker.groups.description import GroupState
@@ -54,8 +55,7 @@ class FenceReason(Enum):
 # ── effects ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(Struct, frozen=True):
     """Effect: the member holds these partitions from now on, in addition to those it has."""
 
     member_id: str
@@ -63,8 +63,7 @@ class Assign:
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Revoke:
+class Revoke(Struct, frozen=True):
     """Effect: the member has to finish with these partitions, then confirm with this epoch."""
 
     member_id: str
@@ -72,8 +71,7 @@ class Revoke:
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Struct, frozen=True):
     """Effect: the member is out. TAKEN_OVER is sent by the coordinator to a connection that another
     one replaced.
     """
@@ -88,8 +86,7 @@ Effect = Assign | Revoke | Fence
 # ── look-ups ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(slots=True)
-class Hold:
+class Hold(Struct):
     """A partition that a member holds. `release_by` (monotonic s) is set while it is being
     released.
     """
@@ -99,8 +96,7 @@ class Hold:
     release_by: float | None = None
 
 
-@dataclass(slots=True)
-class NativeMember:
+class NativeMember(Struct):
     """One member of a native group. `session_ends_at` is None while it is attached."""
 
     member_id: str

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from sparrow.records.topic_partition import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class _TopicClass:
+class _TopicClass(Struct, frozen=True):
     """Topics that the same members want; both sorted."""
 
     topics: tuple[str, ...]

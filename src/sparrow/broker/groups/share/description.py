@@ -4,8 +4,9 @@ groups.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from sparrow.broker.groups.consumer.description import TopicPartitions, flat, named
 from sparrow.broker.groups.description import GroupState, GroupType
@@ -18,16 +19,14 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.share.member import ShareMember
 
 
-@dataclass(frozen=True, slots=True)
-class ShareMemberDescription:
+class ShareMemberDescription(Struct, frozen=True):
     """A member with its partitions."""
 
     member: ShareMember
     assigned: tuple[TopicPartitions, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShareDescription:
+class ShareDescription(Struct, frozen=True):
     """A share group as Kafka describes it. `topics`: names of which its members have partitions."""
 
     group: str

@@ -6,13 +6,14 @@ Frozen, as in consumer groups: a change of a member is a new member.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparrow.broker.groups.consumer.member import NOTHING, Assignment
 
 
-@dataclass(frozen=True, slots=True)
-class ShareMember:
+class ShareMember(Struct, frozen=True):
     """A member of a share group."""
 
     member_id: str
@@ -35,8 +36,7 @@ class ShareMember:
         return replace(self, epoch=epoch, previous_epoch=self.epoch, assigned=assigned)
 
 
-@dataclass(frozen=True, slots=True)
-class ShareHeartbeat:
+class ShareHeartbeat(Struct, frozen=True):
     """A ShareGroupHeartbeat. None means: unchanged."""
 
     member_id: str

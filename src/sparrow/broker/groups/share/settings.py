@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from sparrow.broker.configs import group as names
 from sparrow.broker.configs.group import GROUP_CONFIGS
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from sparrow.broker.config import BrokerConfig
 
 
-@dataclass(frozen=True, slots=True)
-class ShareSettings:
+class ShareSettings(Struct, frozen=True):
     """Settings of one share group. Times in milliseconds."""
 
     session_timeout_ms: int = 45_000

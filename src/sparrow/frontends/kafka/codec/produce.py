@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 import uuid
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sparrow.frontends.kafka.codec.varint import read_varint
 from sparrow.frontends.kafka.frame_receiver import MalformedRequest
@@ -24,16 +25,14 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
 
-@dataclass(slots=True)
-class PartitionData:
+class PartitionData(Struct):
     """The records for one partition."""
 
     index: int
     records: memoryview | None
 
 
-@dataclass(slots=True)
-class TopicData:
+class TopicData(Struct):
     """A topic by name, or from version 13 on by id (None: the id is zero)."""
 
     name: str
@@ -41,8 +40,7 @@ class TopicData:
     partition_data: list[PartitionData]
 
 
-@dataclass(slots=True)
-class ProduceRequest:
+class ProduceRequest(Struct):
     """A request of version 3 to 13. `timeout_ms` has no effect: the response is sent when the disk
     has synced.
     """

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 import types
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from kio.index import load_request_schema, load_response_schema
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from dataclasses import Field
@@ -26,8 +27,7 @@ Class = Any
 """A class of kio; only `wire_fields` knows its attributes."""
 
 
-@dataclass(frozen=True, slots=True)
-class WireField:
+class WireField(Struct, frozen=True):
     """A field of a message.
 
     `kind` is the primitive's name in the schema, or "" if the field holds a message (`entity`).

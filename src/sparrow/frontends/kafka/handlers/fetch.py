@@ -7,12 +7,12 @@ Versions differ in how topics are named (names up to 12, ids from 13); all else 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12 import response as named
 from kio.schema.fetch.v18 import response as identified
+from msgspec import Struct, field
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import Operation
@@ -40,8 +40,7 @@ FIRST_WITH_ZSTD = 10
 READ_COMMITTED = 1
 
 
-@dataclass(slots=True)
-class _Plan:
+class _Plan(Struct):
     """The partitions of one request after its session was looked up."""
 
     partitions: dict[TopicIdPartition, SessionPartition]

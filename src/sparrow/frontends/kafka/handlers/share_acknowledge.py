@@ -7,7 +7,6 @@ Fetches carry acknowledgements, too; they use the same functions (`begin`, `fini
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ from kio.schema.share_acknowledge.v2.response import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+from msgspec import Struct, field
 
 from sparrow.base.errors import InvalidArgument, NotAuthorized, SparrowError
 from sparrow.broker.access.authz import Operation
@@ -133,8 +133,7 @@ def lock_timeout(session: ShareSession, call: Call) -> timedelta:
 # ── acknowledging ─────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(slots=True)
-class PendingAcknowledgements:
+class PendingAcknowledgements(Struct):
     """Outcomes of acknowledgements, and those that are effective but not durable yet."""
 
     outcomes: dict[TopicIdPartition, RequestOutcome] = field(default_factory=dict)

@@ -10,7 +10,6 @@ whole, here the others are left to other members. A fetch waits for its first re
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +21,7 @@ from kio.schema.share_fetch.v2.response import (
     ShareFetchableTopicResponse,
     ShareFetchResponse,
 )
+from msgspec import Struct, field
 
 from sparrow.base.errors import SparrowError, StaleMember, UnknownGroup, UnknownQueue
 from sparrow.frontends.kafka import share_sessions as sessions
@@ -50,8 +50,7 @@ _ACQUIRE_MODES: Final = (0, 1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-@dataclass(slots=True)
-class _Fetched:
+class _Fetched(Struct):
     """The records and errors of one fetch."""
 
     leased: dict[TopicIdPartition, Leased] = field(default_factory=dict)
