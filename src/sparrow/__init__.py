@@ -128,7 +128,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name == "__version__":
-        return import_module("sparrow.base.version").version()
+        return import_module("sparrow.base.version").VERSION
     if name == "sync":
         return import_module("sparrow.sync")
     if name not in __all__:

@@ -5,6 +5,8 @@ ends.
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -63,6 +65,23 @@ async def test_by_default_a_stream_begins_at_the_end(filled: Http) -> None:
         await events.next_block()
         await fill(filled, "t", "d")
         assert await events.values(1) == ["d"]
+
+
+async def test_an_idle_stream_keeps_nothing_of_what_it_sent(filled: Http) -> None:
+    size_bytes, clients = 60_000, 20
+    async with AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(event_stream(filled.port, END)) for _ in range(clients)]
+        for each in streams:
+            await each.next_block()
+        tracemalloc.start()
+        try:
+            await fill(filled, "t", "x" * size_bytes)
+            for each in streams:
+                assert len((await each.values(1))[0]) == size_bytes
+            kept_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert kept_bytes < clients * size_bytes / 4
 
 
 async def test_a_stream_of_a_missing_topic_is_refused_and_does_not_make_it(http: Http) -> None:

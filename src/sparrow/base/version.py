@@ -1,17 +1,7 @@
-"""The version of Sparrow."""
+"""The version of Sparrow; the distribution takes it from here."""
 
 from __future__ import annotations
 
-import functools
+from typing import Final
 
-
-@functools.cache
-def version() -> str:
-    """Return the installed distribution's version; read late, as the look-up costs milliseconds."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("sparrow-broker")
-    except PackageNotFoundError:
-        return "0+source"
+VERSION: Final = "0.1.0"

@@ -26,7 +26,7 @@ from sparrow.base.errors import (
     UsedAfterFork,
 )
 from sparrow.base.forks import used_after_fork, watch
-from sparrow.base.version import version
+from sparrow.base.version import VERSION as SOFTWARE_VERSION
 from sparrow.client.connection import Connection, open_connection, unreachable
 from sparrow.client.retry import Backoff
 from sparrow.client.security import client_context, credentials_of
@@ -217,7 +217,7 @@ class Session:
             VERSION,
             VERSION,
             options.client_name,
-            version(),
+            SOFTWARE_VERSION,
             credentials_of(self.address, options),
         )
         if self.address.has_tls and self._tls is None:

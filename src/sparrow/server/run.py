@@ -67,8 +67,8 @@ async def _serve(config: ServerConfig, read_again: Callable[[], ServerConfig] | 
 async def _run_until(stopped: asyncio.Future[str], server: Server, config: ServerConfig) -> None:
     ready = await server.start()
     # What exists now lives until the end, so the garbage collector need not look at it again.
-    gc.collect()
     gc.freeze()
+    gc.enable()
     freezing = asyncio.get_running_loop().create_task(_freeze_what_is_loaded_later())
     print(server.banner(), file=sys.stderr, flush=True)
     checks = "compiled code" if IS_COMPILED else "Python code"

@@ -13,6 +13,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
+from sparrow.base.version import VERSION
 from sparrow.broker.access.authz import SYSTEM
 from sparrow.server.access import ServerAccess
 from sparrow.server.bootstrap.apply import apply
@@ -133,12 +134,10 @@ class Server:
 
 
 def _ready(config: ServerConfig, addresses: ListenAddresses, *, has_tls: bool) -> Ready:
-    from sparrow.base.version import version
-
     host, port = config.native_host, addresses.native_port
     return Ready(
         os.getpid(),
-        version(),
+        VERSION,
         url_of(host, port, has_tls=has_tls),
         host,
         port,

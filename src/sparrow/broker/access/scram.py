@@ -102,10 +102,12 @@ _VALUE = r"[\x01-\x2b\x2d-\x7f\u0080-\U0010ffff]+"
 _EXTENSIONS = rf"(?P<extensions>(?:,[A-Za-z]={_VALUE})*)"
 _BASE64 = r"[A-Za-z0-9+/]+={0,2}"
 _NONCE = r"[\x21-\x2b\x2d-\x7e]+"
-_CLIENT_FIRST = re.compile(
-    rf"(?P<header>[ny],(?:a=(?P<authzid>{_VALUE}))?,)(?P<bare>n=(?P<name>{_VALUE}),r=(?P<nonce>{_NONCE}){_EXTENSIONS})"
+# Patterns that `re` compiles at the first login: that takes longer than the import of this module.
+_CLIENT_FIRST = (
+    rf"(?P<header>[ny],(?:a=(?P<authzid>{_VALUE}))?,)"
+    rf"(?P<bare>n=(?P<name>{_VALUE}),r=(?P<nonce>{_NONCE}){_EXTENSIONS})"
 )
-_CLIENT_FINAL = re.compile(
+_CLIENT_FINAL = (
     rf"(?P<unproved>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
 )
 
@@ -166,7 +168,7 @@ class ScramServer:
         raise _malformed("a message came after the end of the login")
 
     def _first(self, text: str) -> bytes:
-        found = _CLIENT_FIRST.fullmatch(text)
+        found = re.fullmatch(_CLIENT_FIRST, text)
         if found is None:
             raise _malformed("the first message is not as RFC 5802 says, or asks for channel binding")
         user = _unescape(found["name"])
@@ -184,7 +186,7 @@ class ScramServer:
 
     def _final(self, text: str) -> bytes:
         assert self._credential is not None
-        found = _CLIENT_FINAL.fullmatch(text)
+        found = re.fullmatch(_CLIENT_FINAL, text)
         if found is None:
             raise _malformed("the final message is not as RFC 5802 says")
         if _decode(found["binding"]) != self._header.encode() or found["nonce"] != self._nonce:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec import Struct
 
 from sparrow.base.errors import SparrowError
-from sparrow.base.version import version
+from sparrow.base.version import VERSION
 from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.broker.audit.event import AuditOutcome
 from sparrow.broker.groups.description import GroupType
@@ -203,7 +203,7 @@ class _Collection:
 
     def _broker_itself(self) -> None:
         broker, measures = self._broker, self._broker.measures
-        self.add(table.BUILD, (version(),), 1)
+        self.add(table.BUILD, (VERSION,), 1)
         self.add(table.START_TIME, (), broker.started_at_ms / 1000)
         self.add(table.IDEMPOTENCY_KEYS, (), len(broker.idempotency))
         self.put(table.APPEND_SECONDS, (), _distribution(measures.append))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
 
-from sparrow.base.version import version
+from sparrow.base.version import VERSION
 from sparrow.broker.quotas.rules import QuotaChange
 from sparrow.frontends.admin.fields import Body, Name
 from sparrow.frontends.admin.operation import Arguments, NoArguments, OperationContext
@@ -57,7 +57,7 @@ async def describe(context: OperationContext, _: NoArguments) -> dict[str, Any]:
     broker = context.broker
     return {
         **broker.statistics(principal=context.principal),
-        "version": version(),
+        "version": VERSION,
         "cluster_id": broker.cluster_id,
         "uptime_ms": broker.clock.wall_ms() - broker.started_at_ms,
         "connections": context.connections,

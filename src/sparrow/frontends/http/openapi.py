@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from sparrow.base.version import version
+from sparrow.base.version import VERSION
 from sparrow.frontends.http.path_parameters import PathParameters
 from sparrow.frontends.http.problems import MEDIA_TYPE
 from sparrow.frontends.http.responses import JSON
@@ -212,7 +212,7 @@ def document(routes: Sequence[Route]) -> Schema:
     named = {_schema_name(name): {**each, "title": _schema_name(name)} for name, each in schemas.items()}
     made = {
         "openapi": "3.1.0",
-        "info": {**_INFO, "version": version()},
+        "info": {**_INFO, "version": VERSION},
         "paths": paths,
         "components": {"schemas": {**named, "Problem": PROBLEM_SCHEMA}, "securitySchemes": _SECURITY},
         "security": [*({name: []} for name in _SECURITY), {}],

@@ -13,11 +13,19 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+LOAD_DELAY_S = 0.5
+"""Time after the start at which the codec is loaded if no client has connected yet: loading it
+takes a tenth of a second of processor time, which the other listeners have first.
+"""
+
 
 class KafkaFrontend(KafkaContext):
     """Serves Kafka's protocol on one or several listeners. Loop thread only. See `KafkaContext` for
     the arguments.
     """
+
+    _load_timer: asyncio.TimerHandle | None = None
+    """Set until the codec is loaded."""
 
     @cached_property
     def begin(self) -> Callable[[Any, bytes | memoryview], Any]:  # type: ignore[override]
@@ -35,13 +43,13 @@ class KafkaFrontend(KafkaContext):
         Raises:
             OSError: the address cannot be listened on.
         """
-        is_first = not self.ports
+        if not self.ports:
+            self.is_loaded = False
+            self._load_timer = self.loop.call_later(LOAD_DELAY_S, self._load)
         port = listener.port
         for host in _hosts(listener.host):
             try:
-                port = await self.listen(
-                    lambda: KafkaConnection(self, listener), host, port, tls=listener.tls
-                )
+                port = await self.listen(lambda: self._accept(listener), host, port, tls=listener.tls)
             except OSError:
                 if host != "::1" or not self.ports:
                     raise
@@ -50,9 +58,6 @@ class KafkaFrontend(KafkaContext):
                 )
                 continue
             self.ports[listener.name] = port
-        if is_first:
-            self.is_loaded = False
-            self.loop.run_in_executor(None, _preload).add_done_callback(self._loaded)
         return port
 
     async def drain(self, timeout_s: float) -> None:
@@ -61,6 +66,8 @@ class KafkaFrontend(KafkaContext):
         """
         if not self.draining.done():
             self.draining.set_result(None)
+        if self._load_timer is not None:
+            self._load_timer.cancel()
         self.share_members.drain()
         self.stop()
         for connection in list(self.open_connections):
@@ -70,6 +77,17 @@ class KafkaFrontend(KafkaContext):
             connection.abort()
         await self.share_members.settled()
         await self.end()
+
+    def _accept(self, listener: Listener) -> KafkaConnection:
+        self._load()
+        return KafkaConnection(self, listener)
+
+    def _load(self) -> None:
+        """Load the codec in a thread, once."""
+        if self._load_timer is not None:
+            self._load_timer.cancel()
+            self._load_timer = None
+            self.loop.run_in_executor(None, _preload).add_done_callback(self._loaded)
 
     def _loaded(self, loading: asyncio.Future[None]) -> None:
         """Begin the requests that waited for the codec."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparrow.base.errors import Draining, FrameTooLarge, NotAuthenticated, Overloaded, SparrowError, TimedOut
-from sparrow.base.version import version
+from sparrow.base.version import VERSION
 from sparrow.broker.access.authz import ANONYMOUS, Principal
 from sparrow.frontends.native import requests
 from sparrow.frontends.native.channel_table import ChannelTable
@@ -385,7 +385,7 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
         self.send(
             m.Welcome(
                 protocol.version,
-                version(),
+                VERSION,
                 self.broker.cluster_id,
                 self.session_id,
                 protocol.max_frame_bytes,

@@ -29,7 +29,7 @@ import aiohttp
 from yarl import URL
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.base.version import version
+from sparrow.base.version import VERSION
 from sparrow.broker.webhooks.endpoint import new_settings
 from sparrow.frontends.webhook.fair_semaphore import FairSemaphore
 from sparrow.frontends.webhook.resolver import ThreadedResolver
@@ -226,7 +226,7 @@ class Poster:
                 connector_owner=True,
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": f"Sparrow/{version()}", "Accept-Encoding": "identity"},
+                headers={"User-Agent": f"Sparrow/{VERSION}", "Accept-Encoding": "identity"},
                 trust_env=False,
             )
         return self._sessions[is_trusted]

@@ -30,7 +30,7 @@ from sparrow.base.errors import (
     from_code,
 )
 from sparrow.base.forks import Descriptor, used_after_fork, watch
-from sparrow.base.version import version
+from sparrow.base.version import VERSION as SOFTWARE_VERSION
 from sparrow.client.connection import unreachable
 from sparrow.client.port_probe import explain
 from sparrow.client.security import untrusted_error
@@ -389,7 +389,7 @@ def open_connection(target: Target) -> Connection:
     """
     address, tls = target.address, target.tls
     deadline = time.monotonic() + target.connect_timeout_s
-    hello = Hello(PROTOCOL, 1, VERSION, target.client_name, version(), target.credentials)
+    hello = Hello(PROTOCOL, 1, VERSION, target.client_name, SOFTWARE_VERSION, target.credentials)
     sock: socket.socket | None = None
     connection: Connection | None = None
     try:

@@ -422,6 +422,7 @@ class EventStream(StreamResponse):
                 while chunk := await self._next_chunk():
                     await self._frontend.throttle(QuotaKind.FETCH, self._request.principal, len(chunk))
                     yield chunk
+                    chunk = b""  # an idle stream keeps nothing
         finally:
             stopping.remove_done_callback(drain)
 
