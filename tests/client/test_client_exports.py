@@ -55,7 +55,7 @@ def test_importing_sparrow_loads_nothing_else() -> None:
 
 def test_the_client_loads_nothing_of_the_broker_and_no_server_library() -> None:
     loaded = run("import sys, sparrow.client, sparrow.sync; print(' '.join(sys.modules))").split()
-    strangers = {"typer", "rich", "yaml", "structlog", "sqlite3", "pyarrow", "pyspark"}
+    strangers = {"typer", "rich", "yaml", "sqlite3", "pyarrow", "pyspark"}
     assert not strangers & set(loaded)
     assert not [
         m

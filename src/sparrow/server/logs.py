@@ -1,5 +1,4 @@
-"""Logging of the server: every module logs through the standard `logging` under "sparrow",
-structlog renders to stderr.
+"""Logging of the server: every module logs through the standard `logging` under "sparrow".
 
 Human lines on a terminal, JSON lines otherwise. Fields go by `extra={...}`. Libraries and the
 client never configure logging; only `sparrow serve` calls this.
@@ -7,17 +6,20 @@ client never configure logging; only `sparrow serve` calls this.
 
 from __future__ import annotations
 
+import json
 import logging
-import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-AUDIT_LOGGER: Final = "sparrow.audit"
-
 if TYPE_CHECKING:
-    from types import ModuleType
     from typing import TextIO
 
-    from structlog.typing import Processor
+AUDIT_LOGGER: Final = "sparrow.audit"
+_NOT_EXTRA: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
+"""Attributes that every record of `logging` has."""
+_BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_COLORS: Final = {"debug": "\x1b[32m", "info": "\x1b[32m", "warning": "\x1b[33m"}
+_ERROR_COLOR: Final = "\x1b[31m"
 
 
 def configure_logging(level: str, style: str, stream: TextIO) -> None:
@@ -30,7 +32,7 @@ def configure_logging(level: str, style: str, stream: TextIO) -> None:
     """
     as_text = stream.isatty() if style == "auto" else style == "text"
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_formatter(as_text, stream.isatty()))
+    handler.setFormatter(TextFormatter(has_colors=stream.isatty()) if as_text else JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     # The audit log is written whatever log.level leaves out.
@@ -45,44 +47,57 @@ def set_level(level: str) -> None:
     logging.getLogger("asyncio").setLevel(max(root.level, logging.WARNING))
 
 
-def _formatter(as_text: bool, colors: bool) -> logging.Formatter:
-    structlog = _structlog()
-    shared: list[Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    return _make(structlog, shared, _text(structlog, colors) if as_text else _json(structlog))
+class JsonFormatter(logging.Formatter):
+    """One JSON object for each record, on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "event": record.getMessage(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **_extra(record),
+            "timestamp": _time(record),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=repr)
 
 
-def _make(structlog: ModuleType, shared: list[Processor], renderers: list[Any]) -> logging.Formatter:
-    made: logging.Formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
-    )
-    return made
+class TextFormatter(logging.Formatter):
+    """Lines for people: time, level, message, logger, fields; a traceback below."""
+
+    def __init__(self, *, has_colors: bool) -> None:
+        super().__init__()
+        self._has_colors = has_colors
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = record.levelname.lower()
+        fields = (f"{name}={_shown(value)}" for name, value in _extra(record).items())
+        line = " ".join(
+            (
+                self._colored(_DIM, _time(record)),
+                f"[{self._colored(_COLORS.get(level, _ERROR_COLOR), f'{level:9}')}]",
+                self._colored(_BOLD, f"{record.getMessage():30}"),
+                f"[{record.name}]",
+                *fields,
+            )
+        )
+        return line if not record.exc_info else f"{line}\n{self.formatException(record.exc_info)}"
+
+    def _colored(self, color: str, text: str) -> str:
+        return f"{color}{text}{_RESET}" if self._has_colors else text
 
 
-def _text(structlog: ModuleType, colors: bool) -> list[Any]:
-    plain = structlog.dev.plain_traceback
-    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the fields that the caller passed as `extra`."""
+    return {name: value for name, value in vars(record).items() if name not in _NOT_EXTRA}
 
 
-def _json(structlog: ModuleType) -> list[Any]:
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+def _time(record: logging.LogRecord) -> str:
+    return f"{datetime.fromtimestamp(record.created, UTC).isoformat(timespec='microseconds')[:-6]}Z"
 
 
-def _structlog() -> ModuleType:
-    """Import structlog without Rich: its pretty tracebacks are not used here, and importing them
-    costs 0.25 s of the start.
-    """
-    hidden = "rich" not in sys.modules
-    if hidden:
-        sys.modules["rich"] = None  # type: ignore[assignment]
-    try:
-        import structlog
-    finally:
-        if hidden:
-            del sys.modules["rich"]
-    return structlog
+def _shown(value: object) -> str:
+    """Return a field's value; a text that could be misread is quoted."""
+    is_plain = isinstance(value, str) and value and not set(value) & set(" \t=\r\n\"'")
+    return str(value) if is_plain else repr(value)
