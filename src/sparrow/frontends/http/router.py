@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -49,18 +49,16 @@ class Route(Struct, frozen=True):
         """Return the names of the parts of the path."""
         return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
 
-    def matcher(self) -> Callable[[str], re.Match[str] | None]:
-        """Return the test of a path; its groups are the parts by their names."""
-        parts = [
-            f"(?P<{part[1:-1]}>[^/]+)" if part.startswith("{") else re.escape(part)
-            for part in self.path.split("/")
-        ]
-        return re.compile("/".join(parts)).fullmatch
 
-
-class _Target(NamedTuple):
-    route: Route
-    match: Callable[[str], re.Match[str] | None]
+@cache
+def _test_of(path: str) -> Callable[[str], re.Match[str] | None]:
+    """Return the test for the path of a route, made at the first request that may be for it; its
+    groups are the parts by their names.
+    """
+    parts = [
+        f"(?P<{part[1:-1]}>[^/]+)" if part.startswith("{") else re.escape(part) for part in path.split("/")
+    ]
+    return re.compile("/".join(parts)).fullmatch
 
 
 class Router:
@@ -68,11 +66,10 @@ class Router:
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = routes
-        self._targets: dict[tuple[str, int], list[_Target]] = {}
+        self._targets: dict[tuple[str, int], list[Route]] = {}
         """Routes, keyed by method and number of slashes."""
         for route in routes:
-            key = (route.method, route.path.count("/"))
-            self._targets.setdefault(key, []).append(_Target(route, route.matcher()))
+            self._targets.setdefault((route.method, route.path.count("/")), []).append(route)
         self._methods = sorted({route.method for route in routes})
 
     def find(self, request: Request) -> Handler:
@@ -82,8 +79,8 @@ class Router:
             NoSuchPage: there is no route at this path.
         """
         path = request.path
-        for route, match in self._targets.get((request.method, path.count("/")), ()):
-            found = match(path)
+        for route in self._targets.get((request.method, path.count("/")), ()):
+            found = _test_of(route.path)(path)
             if found is not None:
                 request.route_path = route.path
                 request.path_params = found.groupdict()
@@ -91,8 +88,8 @@ class Router:
         served = {
             method: route.path
             for method in self._methods
-            for route, match in self._targets.get((method, path.count("/")), ())
-            if match(path)
+            for route in self._targets.get((method, path.count("/")), ())
+            if _test_of(route.path)(path)
         }
         if not served:
             raise NoSuchPage(f"nothing is served at {path}; see /docs")
