@@ -10,7 +10,7 @@ import typer
 from sparrow.base.faults import suggestion
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import CommandTarget, Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, broker_command, with_client
 from sparrow.cli.topics import confirmed
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ Prefix = Annotated[bool, typer.Option("--prefix", help="All resources whose name
 Deny = Annotated[bool, typer.Option("--deny", help="A rule that forbids; it wins over all that allow.")]
 
 
-@app.command("add")
+@broker_command(app, "add")
 def add(
-    context: typer.Context,
+    broker: CommandTarget,
     principal: Annotated[str, typer.Argument(metavar="PRINCIPAL", help=_WHO, show_default=False)],
     operations: Annotated[str, typer.Argument(metavar="OPERATIONS", help=_WHAT, show_default=False)],
     *,
@@ -80,8 +80,6 @@ def add(
     prefix: Prefix = False,
     deny: Deny = False,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Only from this address.")] = "*",
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Allow a principal an operation, or deny it.
 
@@ -107,15 +105,15 @@ def add(
         )
         for operation in _operations(operations)
     ]
-    with_client(target(context, url, token), lambda client: client.admin.create_access_rules(rules))
+    with_client(broker, lambda client: client.admin.create_access_rules(rules))
     for rule in rules:
         print(_sentence(rule))
     return OK
 
 
-@app.command("list")
+@broker_command(app, "list")
 def list_rules(
-    context: typer.Context,
+    broker: CommandTarget,
     *,
     principal: Annotated[str | None, typer.Option("--principal", metavar="PRINCIPAL", help=_WHO)] = None,
     topic: Topic = None,
@@ -123,8 +121,6 @@ def list_rules(
     queue: Queue = None,
     transactional_id: TransactionalId = None,
     cluster: Cluster = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """List rules; for a named resource all that apply to it, those for prefixes and '*'
     included.
@@ -132,15 +128,13 @@ def list_rules(
     selected = _selection(_resource(topic, group, queue, transactional_id, cluster=cluster), "Match")
     if principal is not None:
         selected["principal"] = _principal(principal)
-    _print(
-        with_client(target(context, url, token), lambda client: client.admin.list_access_rules(**selected))
-    )
+    _print(with_client(broker, lambda client: client.admin.list_access_rules(**selected)))
     return OK
 
 
-@app.command("remove")
+@broker_command(app, "remove")
 def remove(
-    context: typer.Context,
+    broker: CommandTarget,
     principal: Annotated[
         str | None, typer.Argument(metavar="PRINCIPAL", help=_WHO, show_default=False)
     ] = None,
@@ -160,8 +154,6 @@ def remove(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All rules, if nothing else is said.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Remove the rules that have everything that is given. A named resource means rules for just
     this name or, with --prefix, this prefix.
@@ -179,10 +171,9 @@ def remove(
     wanted = (
         [{**selected, "operation": each} for each in _operations(operations)] if operations else [selected]
     )
-    where = target(context, url, token)
-    if not yes and not _confirmed([rule for each in wanted for rule in _list(where, each)]):
+    if not yes and not _confirmed([rule for each in wanted for rule in _list(broker, each)]):
         return FAILED
-    removed = [rule for each in wanted for rule in _delete(where, each)]
+    removed = [rule for each in wanted for rule in _delete(broker, each)]
     for rule in removed:
         print(f"removed: {_sentence(rule)}")
     if not removed:
@@ -190,12 +181,12 @@ def remove(
     return OK
 
 
-def _list(where: CommandTarget, selected: dict[str, str]) -> list[AccessRule]:
-    return with_client(where, lambda client: client.admin.list_access_rules(**selected))
+def _list(broker: CommandTarget, selected: dict[str, str]) -> list[AccessRule]:
+    return with_client(broker, lambda client: client.admin.list_access_rules(**selected))
 
 
-def _delete(where: CommandTarget, selected: dict[str, str]) -> list[AccessRule]:
-    return with_client(where, lambda client: client.admin.delete_access_rules(**selected))
+def _delete(broker: CommandTarget, selected: dict[str, str]) -> list[AccessRule]:
+    return with_client(broker, lambda client: client.admin.delete_access_rules(**selected))
 
 
 def _confirmed(rules: list[AccessRule]) -> bool:

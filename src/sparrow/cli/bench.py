@@ -13,7 +13,7 @@ import typer
 from sparrow.cli.bench_work import Load, consume, publish, random_payloads, through_queue
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.queue_options import AsJson
-from sparrow.cli.target import Token, Url, connecting, target, with_client
+from sparrow.cli.target import CommandTarget, broker_command, connecting, with_client
 
 if TYPE_CHECKING:
     from sparrow.cli.bench_report import Figures
@@ -30,9 +30,9 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 _FSYNCED = {"all": "acknowledged on stable storage", "1": "acknowledged in the page cache", "0": "sent"}
 
 
-@app.command("publish")
+@broker_command(app, "publish")
 def publish_command(
-    context: typer.Context,
+    broker: CommandTarget,
     topic: Topic,
     *,
     messages: Messages = 1_000_000,
@@ -55,8 +55,6 @@ def publish_command(
         float, typer.Option("--linger-ms", min=0, help="How long a batch waits to become full.")
     ] = 5,
     json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Publish messages, and print the rate and the time until they were acknowledged."""
     load = Load(messages, _payloads(size, payload_file), keys, rate)
@@ -64,7 +62,7 @@ def publish_command(
     async def act(client: Client) -> Figures:
         return await publish(client, topic, load, acks=acks, compression=compression, linger_ms=linger_ms)
 
-    figures = with_client(target(context, url, token), act)
+    figures = with_client(broker, act)
     if json:
         print(figures.as_json(work="publish", topic=topic, acks=acks, rate=rate))
     else:
@@ -73,9 +71,9 @@ def publish_command(
     return FAILED if figures.failed else OK
 
 
-@app.command("consume")
+@broker_command(app, "consume")
 def consume_command(
-    context: typer.Context,
+    broker: CommandTarget,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
     *,
     messages: Annotated[
@@ -85,22 +83,20 @@ def consume_command(
         str | None, typer.Option("--group", "-g", help="Read as a member of a group, and commit at the end.")
     ] = None,
     json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Read topics from their beginning, and print the rate."""
 
     async def act(client: Client) -> Figures:
         return await consume(client, topics, messages, group=group)
 
-    figures = with_client(target(context, url, token), act)
+    figures = with_client(broker, act)
     print(figures.as_json(work="consume", topics=topics) if json else figures.sentence("read"))
     return FAILED if messages and figures.messages < messages else OK
 
 
-@app.command("queue")
+@broker_command(app, "queue")
 def queue_command(
-    context: typer.Context,
+    broker: CommandTarget,
     *,
     messages: Messages = 200_000,
     size: Size = 100,
@@ -110,14 +106,12 @@ def queue_command(
         int, typer.Option("--workers", min=1, max=64, help="How many lease and acknowledge.")
     ] = 2,
     json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Send messages through a temporary queue, which is removed at the end; each is acknowledged on
     stable storage.
     """
     load = Load(messages, random_payloads(max(size, 8)), keys, rate)
-    to = target(context, url, token)
+    to = broker
     name = f"bench-{uuid.uuid4().hex[:12]}"
 
     async def act(client: Client) -> Figures:

@@ -14,7 +14,7 @@ import typer
 from sparrow.base.errors import InvalidConfig
 from sparrow.cli.exits import BAD_CONFIG, OK
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, broker_command, with_client
 
 if TYPE_CHECKING:
     from sparrow.server.bootstrap.check import CheckReport
@@ -68,12 +68,12 @@ def show(file: File = None, *, as_json: AsJson = False) -> int:
     return OK
 
 
-@app.command("reload")
-def reload(context: typer.Context, *, url: Url = None, token: Token = None, as_json: AsJson = False) -> int:
+@broker_command(app, "reload")
+def reload(broker: CommandTarget, *, as_json: AsJson = False) -> int:
     """Make the running broker reload certificates, tokens and log level. Exit code 78: nothing has
     changed.
     """
-    done = with_client(target(context, url, token), lambda client: client.admin.reload_config())
+    done = with_client(broker, lambda client: client.admin.reload_config())
     if as_json:
         print(json.dumps({"loaded": done.loaded, "needs_restart": done.needs_restart}))
         return OK

@@ -18,7 +18,7 @@ from sparrow.cli.exits import OK, reader_gone, say
 from sparrow.cli.formats import FORMATS, formatter
 from sparrow.cli.merge import MAX_PARTITIONS, read_merged
 from sparrow.cli.starts import parse_start
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, at_broker, with_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +54,9 @@ class ConsumeRun(Struct):
     """The last message printed of each partition, for a group that is stopped in the middle."""
 
 
+@at_broker
 def consume(
-    context: typer.Context,
+    broker: CommandTarget,
     topics: Annotated[
         list[str],
         typer.Argument(metavar="TOPIC...", help="Names, or patterns with * and ?.", show_default=False),
@@ -80,8 +81,6 @@ def consume(
         str,
         typer.Option("--on-corrupt", help="At a batch that cannot be read: fail, or skip it with a warning."),
     ] = "fail",
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Print messages: what is there now, or with --follow also what comes."""
     if output not in FORMATS:
@@ -92,7 +91,7 @@ def consume(
     write = formatter(output, sys.stdout)
     reading = ConsumeRun(topics, begin, write, follow, group, cast("OnCorrupt", on_corrupt), max_messages)
     try:
-        with_client(target(context, url, token), lambda client: _read(client, reading))
+        with_client(broker, lambda client: _read(client, reading))
     except BrokenPipeError:
         return reader_gone()
     return OK

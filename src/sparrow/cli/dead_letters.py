@@ -14,29 +14,28 @@ from sparrow.cli.queue_options import AsJson, Name
 from sparrow.cli.queue_peek import shortened
 from sparrow.cli.redrive import Where, parse_where
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, at_broker, with_client
 from sparrow.cli.times import format_time
 
 if TYPE_CHECKING:
     from sparrow.client.results import DeadLetter
 
 
+@at_broker
 def dead_letters(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     max_records: Annotated[int, typer.Option("--max", "-n", min=1, help="Show so many at most.")] = 20,
     where: Where = None,
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Show the dead letters of a queue: when and why each was given up, after how many deliveries,
     and where it came from.
     """
     conditions = parse_where(where or [])
     found = with_client(
-        target(context, url, token),
+        broker,
         # One more than is shown, to know whether there are more.
         lambda client: client.admin.dead_letters(name, max_records + 1, **conditions),
     )

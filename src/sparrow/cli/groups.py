@@ -9,7 +9,7 @@ import typer
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.starts import parse_start
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, broker_command, with_client
 from sparrow.cli.topics import confirmed
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
@@ -17,10 +17,10 @@ app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_a
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False)]
 
 
-@app.command("list")
-def list_groups(context: typer.Context, url: Url = None, token: Token = None) -> int:
+@broker_command(app, "list")
+def list_groups(broker: CommandTarget) -> int:
     """List groups of all kinds, with their state and members."""
-    found = with_client(target(context, url, token), lambda client: client.admin.list_groups())
+    found = with_client(broker, lambda client: client.admin.list_groups())
     rows = [
         (each.group, each.type, each.state, each.members)
         for each in sorted(found, key=lambda each: each.group)
@@ -29,10 +29,10 @@ def list_groups(context: typer.Context, url: Url = None, token: Token = None) ->
     return OK
 
 
-@app.command("describe")
-def describe(context: typer.Context, group: Group, url: Url = None, token: Token = None) -> int:
+@broker_command(app, "describe")
+def describe(broker: CommandTarget, group: Group) -> int:
     """Show a group's members and how far it has read."""
-    found = with_client(target(context, url, token), lambda client: client.admin.describe_group(group))
+    found = with_client(broker, lambda client: client.admin.describe_group(group))
     print(f"group {found.group} ({found.type}): {found.state}, epoch {found.epoch}")
     members = [(m.member_id, m.client_name, _assignment(m.partitions)) for m in found.members]
     if members:
@@ -43,9 +43,9 @@ def describe(context: typer.Context, group: Group, url: Url = None, token: Token
     return OK
 
 
-@app.command("reset")
+@broker_command(app, "reset")
 def reset(
-    context: typer.Context,
+    broker: CommandTarget,
     group: Group,
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", help="The topic whose offsets move.", show_default=False)
@@ -58,32 +58,28 @@ def reset(
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", help="Only this partition; may repeat.")
     ] = None,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Move a group to another position in a topic. The group must have no members."""
     start = parse_start(to)
     moved = with_client(
-        target(context, url, token),
+        broker,
         lambda client: client.admin.reset_group(group, topic, start, partitions=partition or []),
     )
     print_table(("TOPIC", "PARTITION", "OFFSET"), [(topic, *each) for each in sorted(moved.items())])
     return OK
 
 
-@app.command("delete")
+@broker_command(app, "delete")
 def delete(
-    context: typer.Context,
+    broker: CommandTarget,
     group: Group,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Delete a group with its committed offsets. The group must have no members."""
     if not yes and not confirmed(f"Delete group {group} with its committed offsets?"):
         return FAILED
-    with_client(target(context, url, token), lambda client: client.admin.delete_group(group))
+    with_client(broker, lambda client: client.admin.delete_group(group))
     print(f"group {group} deleted")
     return OK
 

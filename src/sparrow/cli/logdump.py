@@ -13,7 +13,7 @@ from sparrow.base.errors import SparrowError
 from sparrow.cli.exits import BAD_DATA, OK, say
 from sparrow.cli.ndjson import format_line
 from sparrow.cli.segmentfile import FoundBatch, read_batches
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, broker_command, with_client
 from sparrow.cli.times import format_time
 from sparrow.records.compression import Compression
 
@@ -49,9 +49,9 @@ def dump(
     return BAD_DATA if problems else OK
 
 
-@app.command("skip")
+@broker_command(app, "skip")
 def skip(
-    context: typer.Context,
+    broker: CommandTarget,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)],
     offset: Annotated[
@@ -62,14 +62,12 @@ def skip(
     data_dir: Annotated[
         str | None, typer.Option("--data-dir", help="In this data directory, which no broker uses.")
     ] = None,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Remove the records of an unreadable batch, so that every client continues behind it."""
     removed: RemovedBatch
     if data_dir is None:
         removed = with_client(
-            target(context, url, token),
+            broker,
             lambda client: client.admin.skip_batch(topic, partition, offset, force=force),
         )
     else:

@@ -20,7 +20,7 @@ from sparrow.base.errors import InvalidArgument
 from sparrow.base.units import counted, format_size, parse_duration_ms, parse_size_bytes
 from sparrow.cli.exits import FAILED, OK, say
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import Token, Url, target
+from sparrow.cli.target import CommandTarget, at_broker
 from sparrow.cli.times import parse_time_ms
 
 if TYPE_CHECKING:
@@ -65,8 +65,9 @@ def add_to(app: typer.Typer) -> None:
 # ── archive ───────────────────────────────────────────────────────────────────────────────────────
 
 
+@at_broker
 def archive(
-    context: typer.Context,
+    broker: CommandTarget,
     topics: Topics,
     *,
     to: Annotated[str, typer.Option("--to", metavar="DIR", help="The archive's directory.")],
@@ -84,8 +85,6 @@ def archive(
     remote: Remote = None,
     conf: Conf = None,
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Bring an archive (Parquet with a manifest) up to date with its topics.
 
@@ -103,7 +102,7 @@ def archive(
         since_ms=_time("--since", since),
         until_ms=_time("--until", until),
         compression=compression,
-        **_common(context, url, token, master=master, remote=remote, conf=conf),
+        **_common(broker, master=master, remote=remote, conf=conf),
     )
     if as_json:
         print(msgspec.json.encode(done).decode())
@@ -123,8 +122,9 @@ def archive(
 # ── replay ────────────────────────────────────────────────────────────────────────────────────────
 
 
+@at_broker
 def replay(
-    context: typer.Context,
+    broker: CommandTarget,
     source: Annotated[
         str,
         typer.Argument(
@@ -179,8 +179,6 @@ def replay(
     remote: Remote = None,
     conf: Conf = None,
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Write an archive or another table to a topic, in order per partition, in one transaction."""
     from sparrow.pipelines import builtin
@@ -198,7 +196,7 @@ def replay(
         per_second=rate,
         sink_id=sink_id,
         verify=verify,
-        **_common(context, url, token, master=master, remote=remote, conf=conf),
+        **_common(broker, master=master, remote=remote, conf=conf),
     )
     if as_json:
         print(msgspec.json.encode(done).decode())
@@ -274,8 +272,9 @@ _COLUMNS = {
 }
 
 
+@at_broker
 def stats(
-    context: typer.Context,
+    broker: CommandTarget,
     topics: Topics,
     *,
     window: Annotated[
@@ -295,8 +294,6 @@ def stats(
     remote: Remote = None,
     conf: Conf = None,
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Measure topics: messages, bytes, keys, sizes, lateness, per topic and window."""
     from sparrow.pipelines import builtin
@@ -309,7 +306,7 @@ def stats(
         exact=exact,
         to_topic=to,
         to_parquet=to_parquet,
-        **_common(context, url, token, master=master, remote=remote, conf=conf),
+        **_common(broker, master=master, remote=remote, conf=conf),
     )
     if as_json:
         for each in found:
@@ -336,8 +333,9 @@ _WHERE = (
 )
 
 
+@at_broker
 def redrive(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Annotated[
         str,
         typer.Argument(
@@ -354,8 +352,6 @@ def redrive(
     remote: Remote = None,
     conf: Conf = None,
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Send dead letters back to their topics, those that SQL selects, each once."""
     from sparrow.pipelines import builtin
@@ -365,7 +361,7 @@ def redrive(
         where=where,
         to=to,
         dry_run=dry_run,
-        **_common(context, url, token, master=master, remote=remote, conf=conf),
+        **_common(broker, master=master, remote=remote, conf=conf),
     )
     if as_json:
         print(msgspec.json.encode(done).decode())
@@ -392,23 +388,20 @@ def redrive(
 
 
 def _common(
-    context: typer.Context,
-    url: str | None,
-    token: str | None,
+    broker: CommandTarget,
     *,
     master: str | None,
     remote: str | None,
     conf: list[str] | None,
 ) -> dict[str, Any]:
-    where = target(context, url, token)
     options = {
-        "url": where.url,
-        "token": where.token,
-        "user": where.user,
-        "password": where.password,
-        "caFile": where.ca_file,
-        "certificateFile": where.certificate_file,
-        "keyFile": where.key_file,
+        "url": broker.url,
+        "token": broker.token,
+        "user": broker.user,
+        "password": broker.password,
+        "caFile": broker.ca_file,
+        "certificateFile": broker.certificate_file,
+        "keyFile": broker.key_file,
     }
     connection = {name: value for name, value in options.items() if value is not None}
     return {"connection": connection, **_engine(master, remote, conf)}

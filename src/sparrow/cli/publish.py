@@ -29,7 +29,7 @@ from sparrow.cli.schedule import (
     Ttl,
     parse_schedule,
 )
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, at_broker, with_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,8 +42,9 @@ _STDIN = 0
 _LINE_END_BYTES = 1
 
 
+@at_broker
 def publish(
-    context: typer.Context,
+    broker: CommandTarget,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to publish.", show_default=False)],
     values: Annotated[
         list[str] | None,
@@ -86,8 +87,6 @@ def publish(
     expires_at: ExpiresAt = None,
     message_id: MessageId = None,
     parent: Parents = None,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Publish messages and print how many were acknowledged."""
     if values and (file or ndjson):
@@ -135,7 +134,7 @@ def publish(
         finally:  # also after Ctrl-C: what was acknowledged by now
             publication.settle_done()
 
-    return _reported(tally, acks, lambda: with_client(target(context, url, token), act))
+    return _reported(tally, acks, lambda: with_client(broker, act))
 
 
 async def _send_input(publication: Publication, file: str | None, ndjson: bool) -> None:

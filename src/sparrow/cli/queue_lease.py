@@ -18,7 +18,7 @@ from sparrow.cli.exits import OK, reader_gone, say
 from sparrow.cli.formats import formatter, write_lines
 from sparrow.cli.ndjson import format_line
 from sparrow.cli.queue_options import AsJson, Name, Subscriber
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, at_broker, with_client
 
 if TYPE_CHECKING:
     from sparrow.client import Client
@@ -46,8 +46,9 @@ class Taking(Struct):
         return sum(map(len, self.batches))
 
 
+@at_broker
 def lease(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     max_records: Annotated[int, typer.Option("--max", "-n", min=1, help="Take so many at most.")] = 10,
@@ -71,8 +72,6 @@ def lease(
     ] = None,
     subscriber: Subscriber = "",
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Take records and print them; without an option that says otherwise they are released at the
     end.
@@ -99,7 +98,7 @@ def lease(
         as_json,
     )
     try:
-        with_client(target(context, url, token), lambda client: _lease(client, taking))
+        with_client(broker, lambda client: _lease(client, taking))
     except BrokenPipeError:
         return reader_gone()
     say(f"{counted(taking.taken, 'record')} {taking.verb}" if taking.taken else "no record is ready")

@@ -10,7 +10,7 @@ from sparrow.cli.exits import OK
 from sparrow.cli.ndjson import format_line
 from sparrow.cli.queue_options import AsJson, Name, Subscriber
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, at_broker, with_client
 
 if TYPE_CHECKING:
     from sparrow.client.results import PeekedRecord
@@ -19,8 +19,9 @@ _SHOWN_CHARACTERS = 60
 """Characters of a value that a table shows."""
 
 
+@at_broker
 def peek(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     max_records: Annotated[int, typer.Option("--max", "-n", min=1, help="Show so many at most.")] = 10,
@@ -35,12 +36,10 @@ def peek(
     ] = None,
     subscriber: Subscriber = "",
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Show the next records of a queue, without changing them."""
     found = with_client(
-        target(context, url, token),
+        broker,
         lambda client: client.admin.peek_queue(name, max_records, states=state, subscriber=subscriber),
     )
     if as_json:

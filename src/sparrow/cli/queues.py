@@ -16,7 +16,7 @@ from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.queue_options import AsJson, Name
 from sparrow.cli.queue_policy import Settings, policy_rows, takes_policy
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, at_broker, broker_command, with_client
 from sparrow.cli.topics import confirmed
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ _COUNTS = ("ready", "leased", "delayed", "blocked", "moving", "dead")
 
 @app.command("create")
 @takes_policy
+@at_broker
 def create(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     topic: Annotated[
@@ -48,12 +49,10 @@ def create(
         int, typer.Option("--partitions", "-p", help="Of topics that are made; -1: the broker's default.")
     ] = -1,
     policy: Settings,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Create a queue, and the topics that are missing."""
     made = with_client(
-        target(context, url, token),
+        broker,
         lambda client: client.admin.create_queue(
             name, topic or (), policy=cast("Policy", policy), partitions=partitions
         ),
@@ -62,19 +61,17 @@ def create(
     return OK
 
 
-@app.command("list")
+@broker_command(app, "list")
 def list_queues(
-    context: typer.Context,
+    broker: CommandTarget,
     pattern: Annotated[
         str, typer.Argument(help="Only queues that match; * and ? stand for characters.")
     ] = "*",
     *,
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """List queues with the number of their records."""
-    found = with_client(target(context, url, token), lambda client: client.admin.list_queues(pattern))
+    found = with_client(broker, lambda client: client.admin.list_queues(pattern))
     found.sort(key=lambda each: each.name)
     if as_json:
         _print_json(found)
@@ -91,12 +88,10 @@ def _row(queue: QueueDescription) -> tuple[object, ...]:
     return queue.name, queue.kind, *counts, _age(statistics.oldest_ms), paused
 
 
-@app.command("describe")
-def describe(
-    context: typer.Context, name: Name, *, as_json: AsJson = False, url: Url = None, token: Token = None
-) -> int:
+@broker_command(app, "describe")
+def describe(broker: CommandTarget, name: Name, *, as_json: AsJson = False) -> int:
     """Show a queue's statistics, consumers and policy."""
-    queue = with_client(target(context, url, token), lambda client: client.admin.describe_queue(name))
+    queue = with_client(broker, lambda client: client.admin.describe_queue(name))
     if as_json:
         _print_json([queue])
         return OK
@@ -131,22 +126,21 @@ def _statistics_rows(statistics: QueueStatistics) -> list[tuple[str, object]]:
 
 @app.command("configure")
 @takes_policy
+@at_broker
 def configure(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     unset: Annotated[
         list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; may repeat.")
     ] = None,
     policy: Settings,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Change a queue's policy."""
     if not policy and not unset:
         raise typer.BadParameter("say what to change, such as --lease 1m, --set NAME=VALUE or --unset NAME")
     queue = with_client(
-        target(context, url, token),
+        broker,
         lambda client: client.admin.configure_queue(name, set=cast("Policy", policy), unset=unset or []),
     )
     names = [known(key).name for key in (*policy, *(unset or []))]
@@ -173,21 +167,17 @@ Webhook = Annotated[
 ]
 
 
-@app.command("pause")
-def pause(
-    context: typer.Context, name: Name, webhook: Webhook = None, url: Url = None, token: Token = None
-) -> int:
+@broker_command(app, "pause")
+def pause(broker: CommandTarget, name: Name, webhook: Webhook = None) -> int:
     """Deliver nothing more until it is resumed; what is leased may be acknowledged."""
-    _pause(target(context, url, token), name, webhook, is_paused=True)
+    _pause(broker, name, webhook, is_paused=True)
     return OK
 
 
-@app.command("resume")
-def resume(
-    context: typer.Context, name: Name, webhook: Webhook = None, url: Url = None, token: Token = None
-) -> int:
+@broker_command(app, "resume")
+def resume(broker: CommandTarget, name: Name, webhook: Webhook = None) -> int:
     """Deliver again."""
-    _pause(target(context, url, token), name, webhook, is_paused=False)
+    _pause(broker, name, webhook, is_paused=False)
     return OK
 
 
@@ -205,38 +195,34 @@ def _pause(to: CommandTarget, name: str, webhook: str | None, *, is_paused: bool
     print(f"{what} {'paused' if is_paused else 'resumed'}")
 
 
-@app.command("purge")
+@broker_command(app, "purge")
 def purge(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Finish all records that are not leased, without delivering them. They stay in their
     topics.
     """
     if not yes and not confirmed(f"Finish all records of queue {name} that nobody has leased?"):
         return FAILED
-    purged = with_client(target(context, url, token), lambda client: client.admin.purge_queue(name))
+    purged = with_client(broker, lambda client: client.admin.purge_queue(name))
     print(f"queue {name} purged of {counted(purged, 'record')}")
     return OK
 
 
-@app.command("delete")
+@broker_command(app, "delete")
 def delete(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Delete a queue with its state of each record. Its topics and dead letters stay."""
     if not yes and not confirmed(f"Delete queue {name} with what it knows of each record?"):
         return FAILED
-    with_client(target(context, url, token), lambda client: client.admin.delete_queue(name))
+    with_client(broker, lambda client: client.admin.delete_queue(name))
     print(f"queue {name} deleted")
     return OK
 

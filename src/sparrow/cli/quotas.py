@@ -9,7 +9,7 @@ import typer
 from sparrow.base.units import parse_size_bytes
 from sparrow.cli.exits import OK
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, broker_command, with_client
 
 if TYPE_CHECKING:
     from sparrow.client.results import Quota
@@ -39,9 +39,9 @@ Client = Annotated[
 ]
 
 
-@app.command("set")
+@broker_command(app, "set")
 def set_quota(
-    context: typer.Context,
+    broker: CommandTarget,
     limits: Annotated[
         list[str],
         typer.Argument(
@@ -54,42 +54,37 @@ def set_quota(
     *,
     user: User = None,
     client_id: Client = None,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Limit a user, a client id, or a user's client id."""
     entity = _entity(user, client_id)
     values = dict(_limit(text) for text in limits)
-    with_client(target(context, url, token), lambda client: client.admin.alter_quota(entity, values))
+    with_client(broker, lambda client: client.admin.alter_quota(entity, values))
     print(f"{_words(entity)}: {', '.join(f'{name} {_number(value)}' for name, value in values.items())}")
     return OK
 
 
-@app.command("remove")
+@broker_command(app, "remove")
 def remove(
-    context: typer.Context,
+    broker: CommandTarget,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Only these limits.", show_default=False)
     ] = None,
     *,
     user: User = None,
     client_id: Client = None,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Remove limits of a user, a client id, or a user's client id."""
     entity = _entity(user, client_id)
-    where = target(context, url, token)
     present = {
         name
-        for quota in with_client(where, lambda client: client.admin.list_quotas())
+        for quota in with_client(broker, lambda client: client.admin.list_quotas())
         if quota.entity == entity
         for name in quota.values
     }
     wanted = {NAMES.get(name, name) for name in names} if names else present
     values: dict[str, float | None] = dict.fromkeys(sorted(wanted))
     if values:
-        with_client(where, lambda client: client.admin.alter_quota(entity, values))
+        with_client(broker, lambda client: client.admin.alter_quota(entity, values))
     removed = sorted(present & wanted)
     print(
         f"{_words(entity)}: removed {', '.join(removed)}"
@@ -99,10 +94,10 @@ def remove(
     return OK
 
 
-@app.command("list")
-def list_quotas(context: typer.Context, url: Url = None, token: Token = None) -> int:
+@broker_command(app, "list")
+def list_quotas(broker: CommandTarget) -> int:
     """List all quotas."""
-    found = with_client(target(context, url, token), lambda client: client.admin.list_quotas())
+    found = with_client(broker, lambda client: client.admin.list_quotas())
     print_table(("ENTITY", "LIMIT", "VALUE"), [row for quota in found for row in _rows(quota)])
     return OK
 

@@ -18,7 +18,7 @@ from sparrow.base.units import counted
 from sparrow.cli.exits import FAILED, OK, say
 from sparrow.cli.progress import counting_progress
 from sparrow.cli.queue_options import AsJson, Name
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, at_broker, with_client
 from sparrow.cli.times import parse_time_ms
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ _WHERE = (
 Where = Annotated[list[str] | None, typer.Option("--where", "-w", metavar="CONDITION", help=_WHERE)]
 
 
+@at_broker
 def redrive(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     where: Where = None,
@@ -47,8 +48,6 @@ def redrive(
         float, typer.Option("--rate", min=0, help="At most so many per second; 0: no limit.")
     ] = 0,
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Send dead letters of a queue back to their topics, each exactly once. Ctrl-C stops it."""
     conditions = parse_where(where or [])
@@ -56,7 +55,7 @@ def redrive(
     async def act(client: Client) -> RedriveProgress:
         return await _redrive(client, name, max_records, per_second, conditions)
 
-    done = with_client(target(context, url, token), act)
+    done = with_client(broker, act)
     if as_json:
         print(msgspec.json.encode(done).decode())
     else:

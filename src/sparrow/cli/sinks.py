@@ -13,7 +13,7 @@ from sparrow.base.units import format_duration
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.queue_options import AsJson
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, broker_command, with_client
 from sparrow.cli.times import format_time
 from sparrow.cli.topics import confirmed
 
@@ -28,12 +28,10 @@ app = typer.Typer(
 Sink = Annotated[str, typer.Argument(metavar="SINK", help="The sink's id.", show_default=False)]
 
 
-@app.command("list")
-def list_sinks(
-    context: typer.Context, *, as_json: AsJson = False, url: Url = None, token: Token = None
-) -> int:
+@broker_command(app, "list")
+def list_sinks(broker: CommandTarget, *, as_json: AsJson = False) -> int:
     """List sinks: their owner, the last committed batch, and the number of open stages."""
-    found = with_client(target(context, url, token), lambda client: client.admin.list_sinks())
+    found = with_client(broker, lambda client: client.admin.list_sinks())
     if as_json:
         for each in found:
             print(msgspec.json.encode(each).decode())
@@ -53,12 +51,10 @@ def list_sinks(
     return OK
 
 
-@app.command("describe")
-def describe(
-    context: typer.Context, sink: Sink, *, as_json: AsJson = False, url: Url = None, token: Token = None
-) -> int:
+@broker_command(app, "describe")
+def describe(broker: CommandTarget, sink: Sink, *, as_json: AsJson = False) -> int:
     """Show a sink, with the stages of the batch that is being written."""
-    found = with_client(target(context, url, token), lambda client: client.admin.describe_sink(sink))
+    found = with_client(broker, lambda client: client.admin.describe_sink(sink))
     if as_json:
         print(msgspec.json.encode(found).decode())
         return OK
@@ -86,21 +82,19 @@ def describe(
     return OK
 
 
-@app.command("delete")
+@broker_command(app, "delete")
 def delete(
-    context: typer.Context,
+    broker: CommandTarget,
     sink: Sink,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Delete a sink with its record of committed batches, and drop what is staged. A query that
     continues with it may write a batch twice.
     """
     if not yes and not confirmed(f"Forget sink {sink} and which batches it committed?"):
         return FAILED
-    dropped = with_client(target(context, url, token), lambda client: client.admin.delete_sink(sink))
+    dropped = with_client(broker, lambda client: client.admin.delete_sink(sink))
     print(f"deleted sink {sink}" + (f"; {dropped} open stages were dropped" if dropped else ""))
     return OK
 

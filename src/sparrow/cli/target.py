@@ -7,6 +7,7 @@ committed, the connection says goodbye). The second ends the process at once.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
 import sys
@@ -95,6 +96,35 @@ class CommandTarget:
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
+
+
+def at_broker(command: Callable[..., int]) -> Callable[..., int]:
+    """Return a command with the options --url and --token, which is called with its target as the
+    first argument.
+    """
+
+    def run(
+        context: typer.Context, *given: Any, url: str | None = None, token: str | None = None, **options: Any
+    ) -> int:
+        return command(target(context, url, token), *given, **options)
+
+    signature = inspect.signature(command, eval_str=True)
+    _, *others = signature.parameters.values()
+    run.__name__, run.__doc__, run.__annotations__ = command.__name__, command.__doc__, {}
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[
+            inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+            *others,
+            inspect.Parameter("url", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Url),
+            inspect.Parameter("token", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Token),
+        ]
+    )
+    return run
+
+
+def broker_command(app: typer.Typer, name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Return a decorator that adds a command of this kind to a group of commands."""
+    return lambda command: app.command(name)(at_broker(command))
 
 
 def target(context: typer.Context, url: str | None, token: str | None) -> CommandTarget:

@@ -11,7 +11,7 @@ from sparrow.base.errors import InvalidConfig
 from sparrow.base.units import format_size, plain_topic_config
 from sparrow.cli.exits import FAILED, OK, say
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, broker_command, with_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,31 +30,29 @@ Config = Annotated[
 ]
 
 
-@app.command("create")
+@broker_command(app, "create")
 def create(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     partitions: Annotated[
         int, typer.Option("--partitions", "-p", help="How many; -1: the broker's default.")
     ] = -1,
     config: Config = None,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Create a topic."""
     settings = parse_pairs(config or [])
     made = with_client(
-        target(context, url, token),
+        broker,
         lambda client: client.admin.create_topic(name, partitions=partitions, config=settings),
     )
     print(f"topic {made.name} made with {_partitions(made.partition_count)}")
     return OK
 
 
-@app.command("list")
+@broker_command(app, "list")
 def list_topics(
-    context: typer.Context,
+    broker: CommandTarget,
     pattern: Annotated[
         str, typer.Argument(help="Only topics that match; * and ? stand for characters.")
     ] = "*",
@@ -62,8 +60,6 @@ def list_topics(
     long: Annotated[
         bool, typer.Option("--long", "-l", help="Also messages and sizes; asks for each topic.")
     ] = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """List topics with their partitions."""
 
@@ -71,7 +67,7 @@ def list_topics(
         found = sorted(await client.admin.list_topics(pattern), key=lambda each: each.name)
         return [await client.admin.describe_topic(each.name) for each in found] if long else found
 
-    found = with_client(target(context, url, token), act)
+    found = with_client(broker, act)
     columns = ("TOPIC", "PARTITIONS", "MESSAGES", "SIZE") if long else ("TOPIC", "PARTITIONS")
     print_table(columns, [_row(topic)[: len(columns)] for topic in found])
     return OK
@@ -83,17 +79,15 @@ def _row(topic: TopicDescription) -> tuple[str, int, int, str]:
     return topic.name, topic.partition_count, messages, format_size(size_bytes)
 
 
-@app.command("describe")
+@broker_command(app, "describe")
 def describe(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     all_config: Annotated[bool, typer.Option("--all", help="Also configuration that nobody set.")] = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Show a topic's partitions and configuration."""
-    topic = with_client(target(context, url, token), lambda client: client.admin.describe_topic(name))
+    topic = with_client(broker, lambda client: client.admin.describe_topic(name))
     print(f"topic {topic.name}, id {topic.id}")
     partitions = [(p.partition, p.start_offset, p.end_offset, format_size(p.bytes)) for p in topic.partitions]
     print_table(("PARTITION", "START", "END", "SIZE"), partitions)
@@ -103,24 +97,22 @@ def describe(
     return OK
 
 
-@app.command("configure")
+@broker_command(app, "configure")
 def configure(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     config: Config = None,
     unset: Annotated[
         list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; may repeat.")
     ] = None,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Change a topic's configuration."""
     settings = parse_pairs(config or [])
     if not settings and not unset:
         raise typer.BadParameter("say what to change by --config NAME=VALUE or --unset NAME")
     topic = with_client(
-        target(context, url, token),
+        broker,
         lambda client: client.admin.configure_topic(name, set=settings, unset=unset or []),
     )
     own = ", ".join(f"{e.name}={e.value}" for e in topic.config if e.source == "topic")
@@ -128,37 +120,33 @@ def configure(
     return OK
 
 
-@app.command("add-partitions")
+@broker_command(app, "add-partitions")
 def add_partitions(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     total: Annotated[
         int,
         typer.Argument(metavar="TOTAL", help="How many partitions the topic has then.", show_default=False),
     ],
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Add partitions to a topic. Keys may move to others; partitions cannot be removed again."""
-    topic = with_client(target(context, url, token), lambda client: client.admin.add_partitions(name, total))
+    topic = with_client(broker, lambda client: client.admin.add_partitions(name, total))
     print(f"topic {name} has {_partitions(topic.partition_count)}")
     return OK
 
 
-@app.command("delete")
+@broker_command(app, "delete")
 def delete(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Delete a topic with all its messages."""
     if not yes and not confirmed(f"Delete topic {name} with all its messages?"):
         return FAILED
-    with_client(target(context, url, token), lambda client: client.admin.delete_topic(name))
+    with_client(broker, lambda client: client.admin.delete_topic(name))
     print(f"topic {name} deleted")
     return OK
 

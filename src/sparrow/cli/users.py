@@ -14,7 +14,7 @@ import typer
 from sparrow.base.errors import ConnectionLost, DirectoryUnreadable, InvalidArgument
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import Token, Url, read_password_file, target, with_client
+from sparrow.cli.target import CommandTarget, broker_command, read_password_file, with_client
 from sparrow.cli.topics import confirmed
 from sparrow.client.security import MECHANISMS
 
@@ -52,47 +52,44 @@ DataDir = Annotated[
 ]
 
 
-@app.command("create")
+@broker_command(app, "create")
 def create(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     password_file: NewPassword = None,
     mechanism: Mechanism = None,
     data_dir: DataDir = None,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Create a user. The password is hashed before it leaves this command."""
     mechanisms = _mechanisms(mechanism)
     password = _new_password(name, password_file)
     _act(
-        context,
-        (url, token, data_dir),
+        broker,
+        data_dir,
         lambda admin: admin.create_user(name, password, mechanisms=mechanisms),
         lambda users: users.create(_upsertions(name, password, mechanisms), principal=_system()),
+        makes=True,
     )
     print(f"user {name} made")
     return OK
 
 
-@app.command("password")
+@broker_command(app, "password")
 def set_password(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     password_file: NewPassword = None,
     mechanism: Mechanism = None,
     data_dir: DataDir = None,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Set a user's password. Sessions by the old one end."""
     mechanisms = _mechanisms(mechanism)
     password = _new_password(name, password_file)
     _act(
-        context,
-        (url, token, data_dir),
+        broker,
+        data_dir,
         lambda admin: admin.set_password(name, password, mechanisms=mechanisms),
         lambda users: users.set_password(_upsertions(name, password, mechanisms), principal=_system()),
     )
@@ -100,30 +97,26 @@ def set_password(
     return OK
 
 
-@app.command("list")
-def list_users(
-    context: typer.Context, *, data_dir: DataDir = None, url: Url = None, token: Token = None
-) -> int:
+@broker_command(app, "list")
+def list_users(broker: CommandTarget, *, data_dir: DataDir = None) -> int:
     """List users with their mechanisms."""
 
     async def stored(users: Users) -> list[Any]:
         return list(users.listing(principal=_system()))
 
-    found = _act(context, (url, token, data_dir), lambda admin: admin.list_users(), stored)
+    found = _act(broker, data_dir, lambda admin: admin.list_users(), stored)
     rows = [(user.name, ", ".join(name for name, _ in user.credentials)) for user in found]
     print_table(("USER", "MECHANISMS"), rows)
     return OK
 
 
-@app.command("delete")
+@broker_command(app, "delete")
 def delete(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     data_dir: DataDir = None,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Delete a user. The user's sessions end and webhooks are paused; access rules that name the
     user stay.
@@ -131,8 +124,8 @@ def delete(
     if not yes and not confirmed(f"Delete user {name}?"):
         return FAILED
     _act(
-        context,
-        (url, token, data_dir),
+        broker,
+        data_dir,
         lambda admin: admin.delete_user(name),
         lambda users: users.delete(name, principal=_system()),
     )
@@ -144,10 +137,12 @@ def delete(
 
 
 def _act(
-    context: typer.Context,
-    where: tuple[str | None, str | None, str | None],
-    at_broker: Callable[[Admin], Awaitable[T]],
+    broker: CommandTarget,
+    data_dir: str | None,
+    ask: Callable[[Admin], Awaitable[T]],
     in_data: Callable[[Users], Awaitable[T]],
+    *,
+    makes: bool = False,
 ) -> T:
     """Act at a running broker, or in the data directory of one that does not run.
 
@@ -156,15 +151,14 @@ def _act(
         DirectoryInUse: the directory's broker runs.
         DirectoryUnreadable: it is no data directory; only `create` makes one.
     """
-    url, token, data_dir = where
     if data_dir is not None:
-        if context.command.name != "create" and not os.path.exists(f"{data_dir}/format"):
+        if not makes and not os.path.exists(f"{data_dir}/format"):
             raise DirectoryUnreadable(
                 f"{data_dir} is no data directory; name the one that `sparrow serve --data-dir` uses"
             )
         return asyncio.run(_in_data_dir(data_dir, in_data))
     try:
-        return with_client(target(context, url, token), lambda client: at_broker(client.admin))
+        return with_client(broker, lambda client: ask(client.admin))
     except ConnectionLost as error:
         raise ConnectionLost(
             f"{error.text}. Without a running broker, --data-dir DIR does it in the directory of a "

@@ -15,7 +15,7 @@ from sparrow.base.units import format_duration, parse_duration_ms
 from sparrow.cli.exits import OK
 from sparrow.cli.queue_options import AsJson, Name
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import Token, Url, read_password_file, target, with_client
+from sparrow.cli.target import CommandTarget, at_broker, read_password_file, with_client
 from sparrow.cli.times import format_time
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ def _duration(flag: str, text: str) -> Any:
     return typer.Option(flag, metavar="DURATION", help=text)
 
 
+@at_broker
 def subscribe(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     endpoint: Endpoint,
     *,
@@ -91,8 +92,6 @@ def subscribe(
     secret_file: SecretFile = None,
     unsigned: Annotated[bool, typer.Option("--unsigned", help="Do not sign deliveries.")] = False,
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Deliver a queue's records to a URL, or change its settings. A generated secret is shown only
     this once.
@@ -118,7 +117,7 @@ def subscribe(
             name, given, endpoint, add_subscriber=all_of, secrets=secrets, **chosen
         )
 
-    made = with_client(target(context, url, token), act)
+    made = with_client(broker, act)
     if as_json:
         _print_json([made])
         return OK
@@ -189,8 +188,9 @@ def _secrets(file: str | None, *, unsigned: bool) -> list[str] | None:
     return None if file is None else [read_password_file(file)]
 
 
+@at_broker
 def unsubscribe(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     subscriber: Subscriber,
     *,
@@ -200,25 +200,27 @@ def unsubscribe(
             "--keep", help="Let it stay a subscriber of an all-of queue, whose records wait for it."
         ),
     ] = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Stop delivering a queue's records to a URL. An all-of queue no longer waits for this
     subscriber.
     """
     with_client(
-        target(context, url, token),
+        broker,
         lambda client: client.admin.delete_webhook(name, subscriber, remove_subscriber=not keep),
     )
     print(f"queue {name} delivers to {subscriber} no longer")
     return OK
 
 
+@at_broker
 def subscribers(
-    context: typer.Context, name: Name, *, as_json: AsJson = False, url: Url = None, token: Token = None
+    broker: CommandTarget,
+    name: Name,
+    *,
+    as_json: AsJson = False,
 ) -> int:
     """List the URLs that a queue's records are delivered to, with their state."""
-    found = with_client(target(context, url, token), lambda client: client.admin.list_webhooks(name))
+    found = with_client(broker, lambda client: client.admin.list_webhooks(name))
     if as_json:
         _print_json(found)
         return OK
@@ -245,8 +247,9 @@ def _row(webhook: WebhookDescription) -> tuple[object, ...]:
     )
 
 
+@at_broker
 def rotate_secret(
-    context: typer.Context,
+    broker: CommandTarget,
     name: Name,
     subscriber: Subscriber,
     *,
@@ -255,8 +258,6 @@ def rotate_secret(
         str, typer.Option("--keep", metavar="DURATION", help="How long the old secrets sign, too. [1d]")
     ] = "1d",
     as_json: AsJson = False,
-    url: Url = None,
-    token: Token = None,
 ) -> int:
     """Sign the deliveries to a URL with a new secret, which is shown only this once; the old ones
     also sign for a while.
@@ -264,7 +265,7 @@ def rotate_secret(
     keep_ms = _milliseconds("--keep", keep) or 0
     secret = None if secret_file is None else read_password_file(secret_file)
     rotated = with_client(
-        target(context, url, token),
+        broker,
         lambda client: client.admin.rotate_webhook_secret(name, subscriber, secret, keep_ms=keep_ms),
     )
     if as_json:
