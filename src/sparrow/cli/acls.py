@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -12,6 +12,7 @@ from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.tables import print_table
 from sparrow.cli.target import CommandTarget, broker_command, with_client
 from sparrow.cli.topics import confirmed
+from sparrow.model.access import OperationName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,25 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Say who may do what: add, list and remove access rules.", no_args_is_help=True)
 
 CLUSTER_NAME = "kafka-cluster"
-OPERATIONS = {
-    word.lower(): word
-    for word in (
-        "All",
-        "Read",
-        "Write",
-        "Create",
-        "Delete",
-        "Alter",
-        "Describe",
-        "DescribeConfigs",
-        "AlterConfigs",
-        "IdempotentWrite",
-        "ClusterAction",
-        "TwoPhaseCommit",
-        "CreateTokens",
-        "DescribeTokens",
-    )
-}
+OPERATIONS = {word.lower(): word for word in get_args(OperationName)}
 _WHO = "Who: a name, TYPE:NAME, or '*' for everybody."
 _WHAT = "What they may do, with commas between: read, write, describe, create, delete, alter, all, ..."
 

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from sparrow.model.result import Result
+
+OperationName = Literal[
+    "All",
+    "Read",
+    "Write",
+    "Create",
+    "Delete",
+    "Alter",
+    "Describe",
+    "DescribeConfigs",
+    "AlterConfigs",
+    "IdempotentWrite",
+    "ClusterAction",
+    "CreateTokens",
+    "DescribeTokens",
+    "TwoPhaseCommit",
+]
+"""Operations that rights are about; Kafka's names."""
 
 
 class UserListing(Result, frozen=True):

@@ -12,24 +12,9 @@ from sparrow.broker.access.acls import ANY_HOST, AclBinding, AclFilter, PatternT
 from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.frontends.admin.fields import MAX_ENTRIES, Body, MaybeName, Name, choices
 from sparrow.frontends.admin.operation import Arguments, OperationContext
+from sparrow.model.access import OperationName
 
 ResourceName = Literal["Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User"]
-OperationName = Literal[
-    "All",
-    "Read",
-    "Write",
-    "Create",
-    "Delete",
-    "Alter",
-    "Describe",
-    "DescribeConfigs",
-    "AlterConfigs",
-    "IdempotentWrite",
-    "ClusterAction",
-    "CreateTokens",
-    "DescribeTokens",
-    "TwoPhaseCommit",
-]
 PermissionName = Literal["Allow", "Deny"]
 PatternName = Literal["Literal", "Prefixed"]
 SelectedPatternName = Literal["Literal", "Prefixed", "Match"]
