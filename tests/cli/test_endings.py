@@ -130,10 +130,10 @@ def test_closed_streams_are_no_reason_to_fail(run, topic, closed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("package", "arguments"), [("typer", ["topic", "list"]), ("kio", ["serve"]), ("rich", ["serve"])]
+    ("package", "arguments"), [("typer", ["topic", "list"]), ("httptools", ["serve"]), ("rich", ["serve"])]
 )
 def test_thin_install_says_how_to_get_the_commands(tmp_path, package, arguments):
-    for name in {package, "typer", "kio"}:
+    for name in {package, "typer", "httptools"}:
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('no {name}', name={name!r})\n")
     process = start(*arguments, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert finish(process) == (1, "", MISSING)

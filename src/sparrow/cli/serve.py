@@ -31,6 +31,8 @@ EPILOG = (
 
 def serve(arguments: Sequence[str]) -> int:
     """Run the server and return the exit code."""
+    import httptools  # noqa: F401 - the thin install lacks it: say so before anything is made
+
     # Modules are no garbage: looking for some while they are loaded takes a tenth of the start.
     gc.disable()
     flags = {name: value for name, value in vars(parser().parse_args(arguments)).items() if value is not None}
