@@ -67,7 +67,7 @@ async def test_by_default_a_stream_begins_at_the_end(filled: Http) -> None:
         assert await events.values(1) == ["d"]
 
 
-async def test_an_idle_stream_keeps_nothing_of_what_it_sent(filled: Http) -> None:
+async def test_an_idle_stream_holds_no_sent_events(filled: Http) -> None:
     size_bytes, clients = 60_000, 20
     async with AsyncExitStack() as stack:
         streams = [await stack.enter_async_context(event_stream(filled.port, END)) for _ in range(clients)]
