@@ -37,8 +37,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 if options := class_archive.options():
     os.environ.setdefault("SPARK_SUBMIT_OPTS", options)
 # kio's types load hypothesis where it is installed, which computes a table of characters for
-# seconds unless it finds the one it kept; brokers in processes of their own run elsewhere and are
-# to find it, too.
+# seconds unless it finds its cached one. Brokers in their own processes run in other directories,
+# and must find it, too.
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(__file__).parents[1] / ".hypothesis"))
 
 # Brokers that tests run in a thread load some frontends when the first client comes. pytest parses
@@ -48,7 +48,7 @@ for found in pkgutil.walk_packages(sparrow.frontends.__path__, "sparrow.frontend
     importlib.import_module(found.name)
 
 
-# How long an example takes says more of the machine than of the code.
+# The duration of an example depends more on the machine than on the code.
 hypothesis.settings.register_profile(
     "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -57,8 +57,8 @@ hypothesis.settings.load_profile("tests")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Thousands of tests are collected and live to the end: Python's garbage collection would look
-    at them again and again, now and in the middle of what is timed.
+    """Disable garbage collection during collection: thousands of tests are collected and live to
+    the end, so Python would scan them repeatedly, also in the middle of timed code.
     """
     gc.disable()
     try:
@@ -70,14 +70,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LongestFirst:
-    """Which process runs which tests."""
+    """Return the scheduler, which decides which process runs which tests."""
     from tests.schedule import LongestFirst
 
     return LongestFirst(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print at the end what failed: of a long output often only the end is kept."""
+    """Print the failures at the end: of a long output often only the end is kept."""
     for report in (each for kind in ("failed", "error") for each in terminalreporter.stats.get(kind, [])):
         crash = getattr(report.longrepr, "reprcrash", None)
         if crash is not None:

@@ -17,7 +17,7 @@ TOKENS = {
 
 
 def confluent(bootstrap: str, user: str, **other: Any) -> dict[str, Any]:
-    """Configuration of a librdkafka client."""
+    """Return the configuration of a librdkafka client."""
     return {
         "bootstrap.servers": bootstrap,
         "security.protocol": "SASL_PLAINTEXT",
@@ -29,7 +29,7 @@ def confluent(bootstrap: str, user: str, **other: Any) -> dict[str, Any]:
 
 
 def kafka_python(bootstrap: str, user: str) -> dict[str, Any]:
-    """Arguments of a client of kafka-python."""
+    """Return the arguments of a client of kafka-python."""
     return {
         "bootstrap_servers": bootstrap,
         "security_protocol": "SASL_PLAINTEXT",

@@ -66,7 +66,7 @@ def rule(
 
 
 def publish(broker: RunningBroker, user: str, topic: str) -> Any:
-    """None, or the error of a publish."""
+    """Publish; return None, or the error."""
     outcome: list[Any] = []
     producer = Producer(confluent(broker.kafka, user, **{"message.timeout.ms": 20_000}))
     producer.produce(topic, b"x", on_delivery=lambda error, _: outcome.append(error))

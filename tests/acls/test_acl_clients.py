@@ -62,7 +62,7 @@ def aiokafka_login(broker: RunningBroker, user: str) -> dict[str, Any]:
 
 
 async def test_aiokafka_is_refused_or_served(broker: RunningBroker, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL)  # it logs what it is refused, too
+    caplog.set_level(logging.CRITICAL)  # also logs the refusals
     async with asyncio.timeout(WAIT_S):
         async with aiokafka.AIOKafkaProducer(**aiokafka_login(broker, "writer")) as producer:
             assert (await producer.send_and_wait("orders", b"second")).offset >= 1

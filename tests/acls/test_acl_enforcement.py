@@ -50,22 +50,24 @@ ID = object()
 
 @dataclass(frozen=True)
 class Row:
-    """A request in all versions that a key has (or in some), and what it leads to."""
+    """A request in all versions of a key (or in some), and its expected outcome."""
 
     key: int
     refused: ErrorCode | None
-    """The one error in the answer; None: there is none, and nothing secret is shown."""
+    """The only error in the response; None: the response has no error and shows no secret."""
     fields: dict[str, Any] = field(default_factory=dict)
     what: str = ""
     user: str = "nobody"
-    """Or "alice", who may do everything with groups and transactional ids, and nothing else;
-    "writer", the same with topics; "mover", with topics and transactional ids; "seer", who may
-    describe topics and groups.
+    """The user. "alice" may do everything with groups and transactional ids, and nothing else;
+    "writer" the same with topics; "mover" with topics and transactional ids; "seer" may describe
+    topics and groups.
     """
     first: int = 0
     last: int = 99
     also_by_root: bool = True
-    """True if a super user tries, too; not where that would change the results of other rows."""
+    """True if a super user sends the request, too; False where that would change the results of
+    other rows.
+    """
 
     def __str__(self) -> str:
         return f"{APIS[self.key].name}{' ' + self.what if self.what else ''} by {self.user}"
@@ -80,7 +82,7 @@ BATCH = batch(b"x")
 IN_BATCH = build_batch([b"x"], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
 PARTITION = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000, "current_leader_epoch": -1}
 NAMED = {"name": SECRET, "topic": SECRET, "topic_id": ID, "topic_name": SECRET}
-"""A topic, however a request calls its field."""
+"""Return the name of a topic from any field that a request may use for it."""
 OFFSETS = {
     **NAMED,
     "partitions": [
@@ -488,7 +490,7 @@ def message(kind: Any, fields: dict[str, Any], topic_id: uuid.UUID) -> Any:
 
 
 def codes(response: Any) -> set[ErrorCode]:
-    """All errors in an answer, however deep."""
+    """Return all errors in a response, at any depth."""
     if isinstance(response, ErrorCode):
         return {response} - {ErrorCode.none}
     if dataclasses.is_dataclass(response):

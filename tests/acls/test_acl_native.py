@@ -99,7 +99,7 @@ SHOWN = {
 
 
 class ByName:
-    """Lets everybody in under the name that he gives."""
+    """An authenticator that accepts every client under the name it gives."""
 
     def authenticate(self, credentials: Any, peer: str) -> Principal:
         return Principal(credentials["name"])

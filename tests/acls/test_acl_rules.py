@@ -209,7 +209,7 @@ def test_a_rule_for_one_address_holds_for_that_address_alone() -> None:
     ],
 )
 def test_an_address_is_the_same_however_it_is_written(written: str, seen: str) -> None:
-    """Else a denial that was taken over from Kafka would deny nothing."""
+    """Otherwise a denial that was copied from Kafka would deny nothing."""
     authorizer = StoredAuthorizer()
     authorizer.change(added=[allow(Operation.READ), allow(Operation.READ, host=written, permission=DENY)])
     assert not authorizer.allows(Principal("alice", host=seen), Operation.READ, TOPIC, "a")

@@ -164,7 +164,7 @@ async def test_anybody_has_an_identity_and_nobody_that_of_another(tmp_path: Path
 
 
 class Heard:
-    """A subscription's listener that records its calls."""
+    """A listener of a subscription that records its calls."""
 
     def __init__(self) -> None:
         self.reads: set[str] = set()
@@ -225,7 +225,7 @@ async def test_a_group_that_may_not_be_read_any_more_loses_the_subscription(tmp_
 
 
 async def test_a_member_of_a_group_gets_no_record_that_came_after_a_denial(tmp_path: Path) -> None:
-    """Even if it never confirms that it is done with the partition."""
+    """This holds even if the member never confirms that it is done with the partition."""
     async with Broker(tmp_path / "d") as broker:
         await broker.topics.create("o.open", 1)
         await broker.topics.create("o.secret", 1)

@@ -234,9 +234,7 @@ OR_ON_A_TOPIC: Final = {
     "WebSocket publish to a new topic",
     "WebSocket subscribe",
 }
-"""A right on a topic does as well as one on the cluster: refused unless `acl.default` allows
-topics.
-"""
+"""A right on a topic suffices, too: refused unless `acl.default` allows topics."""
 SHOW_LESS: Final = {"HTTP GET /v1/groups", "native group.list", "Kafka ListGroups", "Kafka DescribeCluster"}
 """Calls that are refused to no user: they show only the allowed part."""
 
@@ -262,7 +260,7 @@ class Walk:
     outcomes: dict[str, Outcome]
     asked: set[str]
     has_changed: bool = False
-    """True if users, rules or quotas differ from before."""
+    """Return True if users, rules or quotas differ from before."""
 
 
 def walk(monkeypatch: pytest.MonkeyPatch, default: str, user: str) -> Walk:
@@ -296,7 +294,7 @@ def administered(broker: RunningBroker) -> Any:
 
 @pytest.fixture(scope="module")
 def walks() -> Iterator[dict[tuple[str, str], Walk]]:
-    """By `acl.default` and user."""
+    """Return the walks, by `acl.default` and user."""
     found = {}
     for default, user in (("auto", ORDINARY), ("allow", ORDINARY), ("auto", "root")):
         with pytest.MonkeyPatch.context() as patch:

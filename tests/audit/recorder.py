@@ -8,7 +8,7 @@ from sparrow.broker.audit.limiter import EventLimiter
 
 
 class Recorder:
-    """Collector of the events of an audit."""
+    """A collector of the events of an audit."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
@@ -17,7 +17,7 @@ class Recorder:
         audit.channels.append(self._events.append)
 
     def take(self) -> list[AuditEvent]:
-        """The events since the last call, those that wait for equal ones included."""
+        """Return the events since the last call, including those that wait for equal ones."""
         self._audit.flush()
         found = list(self._events)
         self._events.clear()

@@ -76,8 +76,8 @@ ASKED_FIRST = {
     ("PUT", "/v1/users/{user}"),
     *(each for each in CALLS if each[1].startswith(ONE)),
 }
-"""Routes that ask for a right before the act begins: to salt a password costs a lot, and it matters
-whether a webhook is there.
+"""Routes that check a right before the act begins: hashing a password is expensive, and the
+existence of a webhook matters.
 """
 
 
@@ -119,7 +119,7 @@ async def test_a_route_that_changes_something_is_one_event(
     action, body = ACTS[route]
     method, template = route
     async with served(tmp_path / "data", make_http) as (http, recorder):
-        if route == ("PUT", Q):  # it makes what is missing, and changes what is there
+        if route == ("PUT", Q):  # creates missing resources, and changes existing ones
             await http.broker.queues.delete("secret-queue", principal=SYSTEM)
         recorder.take()
 

@@ -31,7 +31,7 @@ WAIT_S = 20.0
 
 
 async def refused(recorder: Recorder) -> AuditEvent:
-    """The one event that comes."""
+    """Return the only event."""
     async with asyncio.timeout(WAIT_S):
         while not (found := recorder.take()):
             await asyncio.sleep(0.01)
@@ -59,7 +59,7 @@ async def http(served: Served, login: dict[str, str]) -> None:
 
 
 async def websocket(served: Served, login: dict[str, str]) -> None:
-    """The first frame says hello, or something else."""
+    """Open a WebSocket; its first frame is a hello, or another one."""
     assert served.server.ready is not None
     port = served.server.ready.http.rpartition(":")[2]
     async with connect_websocket(f"ws://localhost:{port}/v1/ws", proxy=None) as socket:

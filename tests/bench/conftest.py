@@ -19,7 +19,7 @@ MACHINE = {
 
 
 def beside(figure, unit, *, group, scale=1.0):
-    """A figure of Sparrow and two peers."""
+    """Return a figure of Sparrow and two peers."""
     contenders = ((OURS, "", SYNCED), ("Kafka", "confluent-kafka", UNSYNCED), ("Redis", "bytes only", SYNCED))
     return [
         Measurement(

@@ -17,13 +17,13 @@ VALUES = st.lists(st.binary(max_size=30), max_size=20)
 
 
 def cut(whole: bytes, places: list[int]) -> list[bytes]:
-    """The bytes in pieces."""
+    """Return the bytes in pieces."""
     at = sorted({place % (len(whole) + 1) for place in places} | {0, len(whole)})
     return [whole[begin:end] for begin, end in pairwise(at)]
 
 
 class Received(Link):
-    """A link whose bytes are there."""
+    """A connection whose bytes have all arrived."""
 
     def __init__(self, pieces: list[bytes]) -> None:
         self.socket, self._other = socket.socketpair()

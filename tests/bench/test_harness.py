@@ -1,4 +1,4 @@
-"""Which workloads run, and what becomes of those that fail."""
+"""The choice of workloads, and the handling of those that fail."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_budget_names_workloads_that_exist():
 
 @pytest.fixture
 def few(monkeypatch):
-    """Two workloads, and nothing asked of machine and peers."""
+    """Choose two workloads, without questions to the machine and the peers."""
     workloads = {"good": good, "bad": bad}
     monkeypatch.setattr(bench.workloads, "WORKLOADS", workloads)
     monkeypatch.setattr(command, "machine", lambda: {"cores": 2})

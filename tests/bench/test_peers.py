@@ -1,5 +1,5 @@
-"""The peers: started and ended by the bench, and what their clients say of them. What is not
-installed is not tested.
+"""The peers: started and ended by the bench, and described by their clients. Peers that are not
+installed are not tested.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PREPARED: dict[str, Callable[[Path], AbstractContextManager[Peer]]] = {
 
 
 def at_once() -> float:
-    """A start that waits for nobody."""
+    """Return a start that waits for nobody."""
     return time.monotonic()
 
 
 @pytest.fixture
 def peer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Peer]:
-    """A started peer; when the test is over nothing of it is left."""
+    """Yield a started peer; nothing of it is left after the test."""
     try:
         with PREPARED[request.param](tmp_path) as prepared:
             prepared.daemon.spawn()
@@ -54,7 +54,7 @@ def peer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Peer]:
 
 
 def of_group(group: int) -> list[str]:
-    """The living processes of a group."""
+    """Return the living processes of a group."""
     members = []
     for process in psutil.process_iter():
         try:
@@ -175,7 +175,7 @@ def test_jars_that_cannot_be_fetched_are_not_installed_and_leave_nothing(
     monkeypatch.setattr(jars, "CENTRAL", f"http://127.0.0.1:{free_port()}/maven2")
     with pytest.raises(NotInstalled, match=r"lz4-java-1\.10\.1\.jar cannot be fetched from Maven Central"):
         jars.fetched(["at.yawk.lz4:lz4-java:1.10.1"])
-    # not asked for again: it may be a minute's wait
+    # not tried again: a try may take a minute
     with pytest.raises(NotInstalled, match="lz4-java"):
         jars.fetched(["org.yaml:snakeyaml:2.5"])
     assert not jars.is_kept(["at.yawk.lz4:lz4-java:1.10.1"])

@@ -1,5 +1,5 @@
-"""Starting, filling and killing brokers in turn: what becomes of one that is missing, fails or has
-lost something.
+"""Starting, filling and killing brokers in turn, with brokers that are missing, fail or have lost
+something.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ while True:
 
 
 class Deaf(Server):
-    """It listens, and does not end when it is told to."""
+    """A server that listens, and does not end on request."""
 
     @property
     def command(self) -> list[str]:
@@ -55,7 +55,7 @@ class Deaf(Server):
 
 @contextmanager
 def listening(root: Path) -> Iterator[Peer]:
-    """A server that accepts, and nothing else."""
+    """Yield a server that accepts connections, and does nothing else."""
     port = free_port()
     yield Peer(Daemon([sys.executable, "-SE", "-c", LISTENS, str(port)], root / "log", port), port)
 
@@ -71,17 +71,17 @@ def publish_nothing(start: Start) -> Span:
 
 
 def fill(_port: int, _count: int) -> Role:
-    """Nothing is published."""
+    """Fill nothing."""
     return publish_nothing
 
 
 def subject(name: str = "listener", prepared=listening, end: int = 11) -> Subject:
-    """A broker that says it has so many."""
+    """Return a broker that reports so many messages."""
     return Subject(name, "", "nothing", prepared, lambda _: None, lambda _: None, fill, lambda _: end)
 
 
 def rounds(*subjects: Subject, count: int = 10, runs: int = 2) -> dict[str, Measurement]:
-    """Recovery of each."""
+    """Return the rounds of recovery of each broker."""
     rows = {each.broker: [Measurement(each.broker, "s")] for each in subjects}
     startup._rounds(subjects, rows, runs, lambda each, row: startup._recovered(count, each, row))
     return {name: row for name, (row,) in rows.items()}

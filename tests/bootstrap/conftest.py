@@ -1,4 +1,4 @@
-"""Configuration files in a directory of their own, and the command that judges them."""
+"""Configuration files in a directory of their own, and the command that checks them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory."""
+    """Change to a new working directory, and return it."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def write(directory: Path) -> Write:
-    """Writes sparrow.yml, or another file."""
+    """Return a function that writes sparrow.yml, or another file."""
 
     def write(text: str, name: str = "sparrow.yml") -> Path:
         path = directory / name
@@ -47,7 +47,7 @@ def write(directory: Path) -> Write:
 
 @pytest.fixture
 def command(directory: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs `sparrow ARGUMENTS…` in this process."""
+    """Return a function that runs `sparrow ARGUMENTS…` in this process."""
     assert directory
 
     def run(*arguments: object) -> Outcome:
@@ -61,7 +61,7 @@ def command(directory: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.fixture
 def read(write: Write) -> Callable[[str], ServerConfig]:
-    """The configuration that a text is."""
+    """Return the configuration that a text contains."""
 
     def read(text: str) -> ServerConfig:
         return load({"config": str(write(text))}, {})[0]

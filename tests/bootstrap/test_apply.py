@@ -51,7 +51,7 @@ OWN = {"topic", "queue", "queue-start", "webhook", "acl"}
 
 
 class DyingMetaStore(MemoryMetaStore):
-    """Ends the process, so to speak, after so many writes."""
+    """A meta store that simulates the end of the process after so many writes."""
 
     def __init__(self, entries: dict[tuple[str, str], Entry]) -> None:
         super().__init__(entries)
@@ -73,7 +73,7 @@ class World:
 
     @asynccontextmanager
     async def broker(self, *, is_killed: bool = False) -> AsyncIterator[tuple[Broker, DyingMetaStore]]:
-        """A broker over it; `is_killed`: what it writes when it closes is not there afterwards."""
+        """Run a broker over the disk; `is_killed`: drop the writes of its close."""
         meta = DyingMetaStore(dict(self.entries))
         logs = LocalLogStore("/data", fs=self.files, options=StorageOptions(reserve_bytes=0))
         rules = BrokerConfig(default_partitions=1, offsets_retention_ms=60_000)
@@ -100,7 +100,7 @@ class World:
 
 
 def seen(broker: Broker) -> dict[str, Any]:
-    """All that declarations can be about, without ids, times and secrets that are made."""
+    """Return everything that declarations can set, without generated ids, times and secrets."""
     return {
         "topics": {
             topic.name: (len(topic.partitions), topic.config.overrides)

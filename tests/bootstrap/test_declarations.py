@@ -225,7 +225,7 @@ def test_pipelines_are_files_beside_the_configuration(directory, write, read):
 
 
 def keys_told(title: str) -> set[str]:
-    """The names in the first column of the tables below a title."""
+    """Return the names in the first column of the tables below a title."""
     section = DOCUMENT.partition(f"\n### `{title}`\n")[2].partition("\n## ")[0].partition("\n### ")[0]
     cells = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
     return {name.partition(":")[0] for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
@@ -249,7 +249,7 @@ def test_every_other_name_of_a_setting_is_told():
 def test_the_files_of_the_document_are_good(write, command, monkeypatch):
     for name, value in (("SPARROW_TLS_CERTIFICATE", ""), ("SPARROW_TLS_KEY", "")):
         monkeypatch.setenv(name, value)
-    # as there is no TLS here
+    # because there is no TLS here
     monkeypatch.setenv("SPARROW_INSECURE_CLEAR_PASSWORDS", "passwords in clear")
     write(SECRET, "secrets/audit")
     write("ann hunter2", "tokens")

@@ -1,5 +1,5 @@
-"""kill -9 of a real broker while it brings about what its file declares; the start after that
-completes it.
+"""kill -9 of a real broker while it applies the declarations of its file; the next start completes
+them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STEPS = 3 * QUEUES
 
 
 class Serving:
-    """`sparrow serve` over the directory, its log being read."""
+    """A `sparrow serve` process over the directory; its log is read."""
 
     def __init__(self, directory: Path) -> None:
         options = (
@@ -48,7 +48,7 @@ class Serving:
         )
 
     def read(self, until: str, times: int = 1) -> list[str]:
-        """Lines until one has a word for the last of so many times, or the end."""
+        """Read lines until one has a word for the so-many-th time, or until the end."""
         assert self.process.stderr is not None
         lines = []
         for line in self.process.stderr:

@@ -1,4 +1,4 @@
-"""Whatever is wrong in a file is named with its line, all of it at once."""
+"""All errors of a file are reported at once, each with its line."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The JSON Schema of the file allows whatever the broker takes, and knows every key; files that are
-changed at random are read or refused, never more.
+"""The JSON Schema of the file accepts every valid file, and knows every key. Randomly changed files
+are read or refused, and nothing else happens.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def places_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths of all parts."""
+    """Return the paths of all parts."""
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     found = []
     for name, inner in parts:
@@ -109,7 +109,7 @@ def places_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def mutate(document: Any, dice: random.Random) -> None:
-    """Change one part: another value, another name, gone, or one more."""
+    """Change one part: replace, rename, remove or add it."""
     *outer, last = dice.choice(places_in(document) or [("x",)])
     at = document
     for name in outer:

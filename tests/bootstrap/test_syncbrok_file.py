@@ -1,5 +1,5 @@
-"""Syncbrok's own file: taken as it is, told in Sparrow's words, and refused with a line where it is
-neither.
+"""Syncbrok's own file: accepted unchanged, translated to Sparrow's options, and refused with a line
+if it is neither format.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def test_wrong_or_mixed_entries_are_refused_with_their_line(write, text, faults)
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """Takes what it is sent the second time."""
+    """An endpoint that accepts a message when it is sent for the second time."""
 
     server: Received
 
@@ -155,7 +155,7 @@ class Endpoint(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 class Received(HTTPServer):

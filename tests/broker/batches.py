@@ -8,7 +8,7 @@ from sparrow.records.record import decode
 
 
 def batch(*values: bytes, key: bytes | None = None, timestamp_ms: int = 0, **fields: int) -> bytes:
-    """One batch; `fields` are producer_id, producer_epoch, base_sequence."""
+    """Return one batch; `fields` are producer_id, producer_epoch, base_sequence."""
     import time
 
     now_ms = timestamp_ms or time.time_ns() // 1_000_000
@@ -17,5 +17,5 @@ def batch(*values: bytes, key: bytes | None = None, timestamp_ms: int = 0, **fie
 
 
 def values(data: bytes | memoryview, offset: int = 0) -> list[bytes | None]:
-    """The values of all records from `offset` on."""
+    """Return the values of all records from `offset` on."""
     return [r.value for _, view in split(data) for r in decode(view) if r.offset >= offset]

@@ -139,7 +139,7 @@ class Machine:
         return broker
 
     async def old(self) -> Broker:
-        """Producer 7 has written batches 0 to 2."""
+        """Start the broker of the earlier version: producer 7 has written batches 0 to 2."""
         await self.meta.write([Put("counter", "producer-id", b"1000")])
         broker = await self.start()
         await broker.topics.create("orders", 2)

@@ -195,7 +195,7 @@ async def test_producer_ids_never_repeat_and_unknown_ones_are_refused(tmp_path: 
 
 
 class OnlyReaders:
-    """Authorizer that allows only describing and reading."""
+    """An authorizer that allows only describing and reading."""
 
     def allows(self, principal: Principal, operation: Operation, kind: ResourceType, resource: str) -> bool:
         return principal == Principal("root") or operation in (Operation.DESCRIBE, Operation.READ)

@@ -139,7 +139,7 @@ async def test_each_record_has_to_be_of_the_time_that_the_topic_takes(broker: Br
         b"".join(record(n, timestamp=each - now) for n, each in enumerate(times)),
         5,
         base_timestamp=now,
-        max_timestamp=now,  # which is a lie
+        max_timestamp=now,  # which is wrong
     )
     with pytest.raises(InvalidTimestamp, match=r"before\.max\.ms") as failed:
         broker.records.publish("t", 0, data)
@@ -196,7 +196,7 @@ async def test_a_compacted_topic_names_the_records_without_a_key(broker: Broker)
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Checks in the thread wait for this event."""
+    """Return an event that checks in the thread wait for."""
     go_on = threading.Event()
     check = record_checks.check
 
@@ -236,7 +236,7 @@ async def test_batches_behind_a_large_one_wait_and_other_partitions_do_not(
     producer = {"producer_id": identity.producer_id, "producer_epoch": 0}
     reused = bytearray(large(base_sequence=0, **producer))
     first = broker.records.publish("t", 0, memoryview(reused))
-    reused[:] = bytes(len(reused))  # the caller's buffer is his again
+    reused[:] = bytes(len(reused))  # the caller may reuse its buffer
     second = broker.records.publish("t", 0, batch(b"a", base_sequence=3, **producer))
     wrong = broker.records.publish("t", 0, batch(b"b", base_sequence=9, **producer))
     third = broker.records.publish("t", 0, batch(b"c", base_sequence=4, **producer))

@@ -1,4 +1,4 @@
-"""Topics: created, described, configured, grown, deleted; all of it durable."""
+"""Topics: created, described, configured, grown, deleted; every change is durable."""
 
 from __future__ import annotations
 

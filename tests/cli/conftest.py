@@ -30,7 +30,7 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture
 def run(capsysbinary) -> Run:
-    """Runs `sparrow ARGUMENTS…` in this process."""
+    """Return a function that runs `sparrow ARGUMENTS…` in this process."""
 
     def run(*arguments: object) -> Outcome:
         capsysbinary.readouterr()
@@ -52,7 +52,7 @@ async def _fill(path: Path) -> None:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """A cleanly closed data directory: topic orders, one partition, three batches of ten
+    """Return a cleanly closed data directory: topic orders, one partition, three batches of ten
     messages.
     """
     path = tmp_path / "data"
@@ -62,5 +62,5 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def segment(data_dir: Path) -> Path:
-    """The one segment file in it."""
+    """Return the only segment file in it."""
     return data_dir / "logs" / "orders-0" / "00000000000000000000.log"

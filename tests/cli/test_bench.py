@@ -1,4 +1,4 @@
-"""`sparrow bench` on a real broker: the figures are those of messages that are really there."""
+"""`sparrow bench` on a real broker: the figures match the messages that exist."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_published_messages_are_in_the_topic(run, sparrow_topic):
     assert (found.code, found.err) == (0, "")
     assert found.out.startswith("500 messages (0.0 MB) acknowledged on stable storage in ")
     assert "from sent to acknowledged: p50 " in found.out
-    # One more goes ahead, to open the way.
+    # One message is sent before, to open the connection.
     assert count_of(run, sparrow_topic) == 501
 
 

@@ -33,7 +33,7 @@ def topic(sparrow_topic):
 
 
 def rows(outcome):
-    """The cells of a printed table."""
+    """Return the cells of a printed table."""
     return [line.split("\t") for line in outcome.out.splitlines()]
 
 

@@ -1,5 +1,5 @@
-"""`sparrow consume` of several partitions prints what is there in the order of the messages'
-times.
+"""`sparrow consume` prints the existing records of several partitions in the order of their
+timestamps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def topic(sparrow_topic):
 
 @pytest.fixture
 def spread(broker, topic):
-    """Three hundred messages a second apart, in four partitions in turn, published partition by
+    """Publish three hundred messages a second apart, in four partitions in turn, partition by
     partition.
     """
     with sparrow.sync.connect(broker.url) as client, client.producer() as producer:

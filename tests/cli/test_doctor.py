@@ -1,4 +1,4 @@
-"""`sparrow doctor`: says what is wrong with a data directory, and changes nothing."""
+"""`sparrow doctor`: reports errors of a data directory, and changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import sparrow.testing
 
 
 def fingerprint(directory):
-    """Everything in a directory: names, contents, times of change."""
+    """Return names, contents and modification times of everything in a directory."""
     found = {}
     for parent, _, names in os.walk(directory):
         for name in names:

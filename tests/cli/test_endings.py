@@ -41,7 +41,7 @@ def start(*arguments, **options):
 
 
 def finish(process):
-    """(exit code, stdout, stderr) of a process that ends by itself."""
+    """Wait for a process that ends by itself; return (exit code, stdout, stderr)."""
     out, err = process.communicate(timeout=LIMIT_S)
     return process.returncode, out, err
 
@@ -65,7 +65,7 @@ def test_second_ctrl_c_ends_a_command_that_cannot_finish(run, topic):
     for _ in range(2):
         run("publish", topic, *["x" * 100_000] * 10)
     process = start("consume", topic, "--follow", "--from", "beginning")
-    # from here on nobody reads: the writing thread stands still
+    # from here on nobody reads: the writing thread blocks
     assert process.stdout.read(1) == "x"
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):

@@ -26,7 +26,7 @@ def url(broker, monkeypatch):
 
 @pytest.fixture
 def full(monkeypatch):
-    """The disk is full until the event is set, which happens by itself after so many refusals."""
+    """Fill the disk until the event is set, which happens by itself after so many refusals."""
     has_room, publish, refusals = threading.Event(), Partition.publish, []
 
     def full_or_not(self, *args, **options):

@@ -1,4 +1,4 @@
-"""The example that kills its broker holds what it says."""
+"""The example that kills its broker keeps its promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sparrow publish` with what queues shall know of a message."""
+"""Delivery options of `sparrow publish` for queues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def topic(sparrow_topic):
 
 
 def headers(run, topic):
-    """Those of each message of the topic, as pairs."""
+    """Return the headers of each message of the topic, as pairs."""
     lines = [json.loads(line) for line in run("consume", topic, "--format", "json").out.splitlines()]
     found = [line.get("headers", {}) for line in lines]
     return [

@@ -1,4 +1,4 @@
-"""Everything that the README tells a stranger to type works."""
+"""All commands and programs of the README work."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(command, broker, tmp_path):
 
 @pytest.mark.slow
 def test_shell_blocks_run_in_the_order_of_the_document(tmp_path):
-    """On a broker of their own: a later block may use what an earlier one made."""
+    """All blocks share one broker: a later block may use topics of an earlier one."""
     without_curl = shutil.which("curl") is None
     with sparrow.testing.broker() as fresh:
         for text in SHELL:
@@ -95,7 +95,7 @@ def test_python_block_runs(text, broker, tmp_path):
 @pytest.mark.slow
 def test_serve_block_starts_a_broker_in_the_working_directory(tmp_path):
     with sparrow.testing.broker() as free:
-        port = free.port  # free again in a moment
+        port = free.port  # free again after a moment
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "SPARROW_NATIVE_PORT": str(port)}
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Points in time and places to begin, as people write them."""
+"""Times and start positions as people write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sparrow user`: at a running broker and in the data of a stopped one, and logins of the other
+"""`sparrow user`: with a running broker and in the data of a stopped one, and logins of the other
 commands.
 """
 
@@ -55,7 +55,7 @@ def test_a_user_is_made_listed_changed_and_deleted_at_a_running_broker(
         assert run("--user", "ann", "--password-file", secret, "topic", "list").code == 0
         assert run("user", "delete", "ann", "--yes").out == "user ann deleted\n"
         assert run("user", "delete", "ann", "--yes").code == 1
-        assert run("user", "delete", "bob").code == 1  # nobody to ask
+        assert run("user", "delete", "bob").code == 1  # nobody to prompt
         assert "bob" in run("user", "list").out
 
 

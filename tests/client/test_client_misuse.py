@@ -1,5 +1,5 @@
-"""Mistakes raise an error at once, in plain words, where there would otherwise be an endless wait
-or a puzzle.
+"""Mistakes raise an error at once, in plain words, instead of an endless wait or a puzzling
+failure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client for threads has what the async client has: methods, arguments, texts and types."""
+"""The client for threads has the same methods, arguments, texts and types as the async client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ ONLY_ASYNC = {
         "positions", "received", "session_ended", "writable",
     },
 }  # fmt: skip
-"""Methods by which parts of the package use each other, and what only makes sense on the loop."""
+"""Methods that parts of the package call on each other, and those that make sense only on the loop.
+"""
 ITS_OWN = {("Producer", "close")}
 """Methods with other arguments."""
 PARTS = ("Admin", "Channel", "Client", "Job", "JobBatch", "Producer", "Queue", "Subscription")

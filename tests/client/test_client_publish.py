@@ -395,7 +395,7 @@ async def test_publisher_cancelled_in_the_iteration_that_makes_room_is_cancelled
         ((room, room_bytes),) = producer._room_waiters
         pending_bytes = producer.pending_bytes
         producer._room_waiters.clear()
-        producer._pending_bytes += room_bytes  # as when room is given
+        producer._pending_bytes += room_bytes  # in the same way as when room is given
         room.set_result(None)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

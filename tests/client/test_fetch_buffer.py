@@ -23,7 +23,7 @@ def batch_at(offset: int, count: int) -> bytes:
 
 
 class FetchBufferMachine(RuleBasedStateMachine):
-    """A broker that delivers in order, a user who reads in every way, connections that are lost."""
+    """A broker that delivers in order, a user that reads in every way, and lost connections."""
 
     @initialize()
     def begin(self) -> None:

@@ -23,7 +23,7 @@ KEY, SECRET = "key-of-the-tests", "secret-of-the-tests"
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A running PostgreSQL server for all tests of a process."""
+    """Yield a running PostgreSQL server for all tests of a process."""
     server = start_postgres()
     yield server
     server.remove()
@@ -31,14 +31,14 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def ledger_url(postgres: PostgresServer) -> str:
-    """The URL of an empty database."""
+    """Return the URL of an empty database."""
     pytest.importorskip("asyncpg")
     return postgres.create(f"test_{next(_NUMBERS)}")
 
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """The address of a running S3 server (moto, in a process of its own)."""
+    """Yield the address of a running S3 server (moto, in its own process)."""
     pytest.importorskip("obstore")
     pytest.importorskip("moto.server", reason="moto is not installed: make setup")
     with socket.socket() as probe:

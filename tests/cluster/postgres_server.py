@@ -109,7 +109,7 @@ def _account() -> str | None:
 
 
 def why_not() -> str | None:
-    """Return why no server can be started here; None: it can."""
+    """Return the reason if no server can be started here, else None."""
     if find_binaries() is None:
         return "PostgreSQL 15 or later is not installed; on Debian: apt install postgresql"
     if os.getuid() == 0:

@@ -34,12 +34,12 @@ def _tool(name: str) -> str:
 
 
 def _classpath() -> str:
-    """Kafka's own jars. Raises NotInstalled: they cannot be fetched."""
+    """Return the class path of Kafka's own jars. Raise NotInstalled if they cannot be fetched."""
     return ":".join(maven.fetched(maven.BROKER))
 
 
 def _run(*command: str, directory: Path = HERE) -> str:
-    """Standard output of a command that must succeed."""
+    """Return the standard output of a command that must succeed."""
     ended = subprocess.run(
         command, cwd=directory, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
@@ -49,7 +49,7 @@ def _run(*command: str, directory: Path = HERE) -> str:
 
 
 def java(work: Path) -> str:
-    """Kafka's Java clients, and then its dump tool on the segments that they made Sparrow write."""
+    """Run Kafka's Java clients, then Kafka's dump tool on the segments that Sparrow wrote for them."""
     executable, compiler, jars = _tool("java"), _tool("javac"), _classpath()
     programs = ("Compat", "ShareCompat", "TransactionCompat")
     sources = [str(HERE / "java" / f"{each}.java") for each in programs]
@@ -81,7 +81,7 @@ def _indexes(segment: str) -> list[str]:
 
 
 def kafka_writes(work: Path) -> str:
-    """Segments that Kafka's own broker wrote, read by Sparrow."""
+    """Check that Sparrow reads segments that Kafka's own broker wrote."""
     with kafka.node(work) as node:
         _produce(node.bootstrap, 300)
     segment = node.partition("compat", 0) / "00000000000000000000.log"
@@ -106,7 +106,7 @@ def _produce(bootstrap: str, count: int) -> None:
 
 
 def go(work: Path) -> str:
-    """franz-go: groups of both protocols and transactions; Sarama; kafka-go."""
+    """Run franz-go (groups of both protocols, transactions), Sarama and kafka-go."""
     compiler = _tool("go")
     program = work / "compat"
     try:
@@ -120,7 +120,7 @@ def go(work: Path) -> str:
 
 
 def node(work: Path) -> str:
-    """KafkaJS."""
+    """Run KafkaJS."""
     executable, npm = _tool("node"), _tool("npm")
     shutil.copytree(HERE / "node", work, dirs_exist_ok=True)
     try:

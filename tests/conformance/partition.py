@@ -51,20 +51,20 @@ LATELY = 5
 
 
 def _anybody(producer_id: int, *, is_remembered: bool) -> None:
-    """The owner of a producer id does not matter here."""
+    """Accept any owner of a producer id."""
 
 
 @dataclass
 class Message:
-    """One batch of a client: sent, perhaps again and again, until its response came."""
+    """One batch of a client: sent, perhaps repeatedly, until its response arrives."""
 
     sequence: int
     values: list[bytes]
     transaction: int
     promise: asyncio.Future[Published] | None = None
-    """None: to be sent."""
+    """None: not sent yet."""
     base_offset: int = -1
-    """As acknowledged; -1 before."""
+    """The acknowledged offset; -1 before."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class ClientModel:
     acknowledged: list[Message] = field(default_factory=list)
     transaction: int = 0
     ended: dict[int, bool] = field(default_factory=dict)
-    """Transactions that were ended: committed or not."""
+    """Transactions that ended: True if committed."""
 
     @property
     def is_transactional(self) -> bool:
@@ -175,7 +175,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.partition.attach(*self.partition.load())
 
     def publish(self, client: ClientModel, message: Message, acks: int) -> asyncio.Future[Published] | None:
-        """Return the promise; None if the partition says that something before it is missing."""
+        """Return the promise; None if the partition reports that an earlier batch is missing."""
         try:
             data = client.batch(message, self.clock.wall_ms())
             return self.partition.publish(data, acks, lambda _, __: None, owns=_anybody)
@@ -185,7 +185,7 @@ class PartitionMachine(RuleBasedStateMachine):
             return None
 
     def hear(self, client: ClientModel) -> None:
-        """Take the responses that came; failed batches will be sent again."""
+        """Receive the responses; failed batches will be sent again."""
         for message in list(client.unheard):
             promise = message.promise
             if promise is None or not promise.done():
@@ -230,9 +230,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(producer_id=st.sampled_from(PRODUCERS), which=st.integers(0, 20), answers=st.integers(0, 2))
     def send_again(self, producer_id: int, which: int, answers: int) -> None:
-        """Retry a batch whose first try was completed, or is still under way: the response is the
-        same.
-        """
+        """Retry a batch whose first try has completed or is pending: the response is the same."""
         client = self.clients[producer_id]
         candidates = client.acknowledged[-LATELY:] + [m for m in client.unheard if m.promise is not None]
         if not candidates:
@@ -247,7 +245,7 @@ class PartitionMachine(RuleBasedStateMachine):
                 if again.done():
                     assert again.result().base_offset == message.base_offset
             elif again is not None:
-                message.promise = again  # either response is one of the message
+                message.promise = again  # both responses are valid for the message
 
         self.run(go())
 

@@ -16,7 +16,7 @@ DEADLINE_S = 60.0
 
 
 class Cluster:
-    """A broker as clients see it; closes the consumers that it made."""
+    """A broker as clients see it; closes the consumers that it created."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
@@ -81,7 +81,7 @@ def _reading(group: str) -> dict[str, object]:
 
 
 class Reader:
-    """A consumer that remembers what it read, and what went wrong."""
+    """A consumer that remembers its records and errors."""
 
     def __init__(self, config: dict[str, Any], topics: Sequence[str]) -> None:
         self.consumer = Consumer(config)

@@ -1,4 +1,4 @@
-"""A consumer group without a broker: topics, a clock's hand, heartbeats with few words."""
+"""A consumer group without a broker: topics, a manual clock, and short heartbeats."""
 
 import uuid
 

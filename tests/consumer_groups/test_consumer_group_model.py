@@ -27,7 +27,7 @@ REGEXES = ("a.*", ".*b", "[bc]")
 
 @dataclass
 class Client:
-    """A consumer: revokes before it takes, and says so."""
+    """A consumer: it revokes partitions before it takes new ones, and reports both."""
 
     member_id: str
     topics: tuple[str, ...] | None
@@ -56,14 +56,16 @@ class Client:
         )
 
     def _owned_to_report(self, *, full: bool) -> Assignment | None:
-        """Said when it changed; as consumers do."""
+        """Return the owned partitions if they changed, as consumers do."""
         if not full and self.owned == self.reported:
             return None
         self.reported = self.owned
         return self.owned
 
     def miss_answer(self) -> None:
-        """It says everything the next time, and takes nothing new before it has an answer."""
+        """Lose a response: the next heartbeat has all fields, and nothing new is taken before its
+        response.
+        """
         self.reported = None
         self.has_missed_answer = True
         self.assigned &= self.owned
@@ -73,7 +75,7 @@ class Client:
         self.seen_epochs.clear()
 
     def work(self) -> None:
-        """Give up first, then take: in one go, as a consumer does between two polls."""
+        """Release first, then take, in one step, as a consumer does between two polls."""
         self.owned &= self.assigned
         self.owned = self.assigned
 

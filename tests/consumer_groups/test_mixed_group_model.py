@@ -17,7 +17,7 @@ from tests.consumer_groups.test_consumer_group_model import PHASES, Client, Cons
 
 
 def subscription(topics: tuple[str, ...], owned: set[tuple[str, int]]) -> bytes:
-    """Version 1: with the partitions that the member has."""
+    """Return a subscription (version 1) with the partitions of the member."""
     parts = [struct.pack(">hi", 1, len(topics)), *(_text(name) for name in topics), struct.pack(">i", -1)]
     parts.append(struct.pack(">i", len(owned)))
     parts += [_text(name) + struct.pack(">ii", 1, number) for name, number in owned]
@@ -29,7 +29,9 @@ def _text(text: str) -> bytes:
 
 
 class ClassicClient(Client):
-    """A consumer of the classic protocol; an eager one gives up all before it joins again."""
+    """A consumer of the classic protocol; an eager one releases all partitions before it joins
+    again.
+    """
 
     is_eager = False
     must_join = True

@@ -22,7 +22,7 @@ class Topic:
 
 
 class Counted:
-    """An expression that counts the names it is asked about."""
+    """An expression that counts the names it is matched with."""
 
     def __init__(self, compiled):
         self._compiled = compiled
@@ -59,7 +59,7 @@ async def test_a_hundred_thousand_topics_are_matched_in_slices(counted):
     assert between[-1] == len(topics)
     assert max(b - a for a, b in itertools.pairwise(between)) <= SLICE
     assert regexes.matching("orders-.*7") == {t.name for t in topics if t.name.endswith("7")}
-    assert counted[0].asked == len(topics)  # it was known
+    assert counted[0].asked == len(topics)  # it was in the cache
     await regexes.learn("orders-.*7", pause)
     assert counted[0].asked == len(topics)
 

@@ -1,4 +1,4 @@
-"""A summary of what was done to brokers."""
+"""A summary of the faults that brokers suffered."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Damage below the recovery point, as no crash makes it: a segment is cut, removed or zeroed at its
-end, or the directory goes.
+"""Damage below the recovery point, which no crash causes: a segment is cut, removed or zeroed at
+its end, or the directory is removed.
 
-Kept apart from the other faults: it ends a round with a broker that must refuse one partition, and
-an operator who accepts the loss.
+It is separate from the other faults, because it ends a round with a broker that must refuse one
+partition, and an operator who accepts the loss.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Inflicted:
     log: str
     what: str
     point: int
-    """The end offset of the log's recovery point: what was acknowledged behind it may go with the
-    files, too.
+    """The end offset of the log's recovery point: batches that were acknowledged behind it may be
+    lost with the files, too.
     """
 
 
 def inflict(data_dir: str, topic: str, dice: random.Random) -> Inflicted | None:
-    """Damage one partition of a topic whose broker was killed, below its recovery point; None: none
-    has one yet.
+    """Damage one partition of a topic of a killed broker, below its recovery point. Return None if
+    no partition has a recovery point yet.
     """
     found = [
         each
@@ -48,7 +48,7 @@ def inflict(data_dir: str, topic: str, dice: random.Random) -> Inflicted | None:
 
 
 def _segment(found: Recovered, dice: random.Random) -> tuple[str, int]:
-    """A segment that the checkpoint vouches for, and how many of its bytes."""
+    """Return a segment that the checkpoint covers, and the number of its covered bytes."""
     assert found.checkpoint is not None
     saved = dice.choice([each for each in found.checkpoint.segments or () if each.size])
     return f"{found.directory}/{segment_stem(saved.base_offset)}{LOG}", saved.size

@@ -13,8 +13,8 @@ _STEP_BYTES = 8 << 20
 
 
 class SmallDisk:
-    """A file system of its own. `fill` takes the room with a file, as another program would that
-    shares the disk.
+    """A separate file system. `fill` uses up the space with a file, as another program on the same
+    disk would.
     """
 
     def __init__(self, where: Path) -> None:
@@ -42,12 +42,12 @@ class SmallDisk:
 
 
 class NoDisk(Exception):
-    """None can be had, for this reason."""
+    """No small disk is available, for the given reason."""
 
 
 @contextmanager
 def small_disk(where: Path, size_bytes: int) -> Iterator[SmallDisk]:
-    """Raises NoDisk where one cannot be mounted."""
+    """Yield a small disk. Raise NoDisk if none can be mounted."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         raise NoDisk("only root may mount a small file system")
     where.mkdir()

@@ -25,7 +25,7 @@ from tests.crash.loads import Load
 
 _PATIENCE_S = 60.0
 _THREADS = 32
-"""Some loads have threads that work as long as they do; faults need one, too."""
+"""Number of threads: some loads have threads that work as long as they do; faults need one, too."""
 _LONG_PAUSE_S = 3.5
 """Longer than sessions (2 and 3 s) and leases (1 to 3 s) of the loads."""
 ROUNDS = 10
@@ -36,14 +36,14 @@ class Disk(Protocol):
     """The disk of the broker's data."""
 
     def fill(self, left_bytes: int) -> None:
-        """Leave so little room."""
+        """Fill the disk up to so many free bytes."""
         ...
 
     def free(self) -> None: ...
 
 
 class Endured:
-    """A broker and the disk that it is on; None: one that nobody fills."""
+    """A broker and its disk; None: a disk that is never filled."""
 
     def __init__(self, broker: RunningBroker, disk: Disk | None, dice: random.Random) -> None:
         self.broker = broker
@@ -52,61 +52,63 @@ class Endured:
 
 
 async def kill(it: Endured) -> None:
-    """kill -9, and a start at once."""
+    """Kill the broker with kill -9, and start it at once."""
     await asyncio.to_thread(it.broker.kill)
     await asyncio.to_thread(it.broker.restart)
 
 
 async def kill_recovery(it: Endured) -> None:
-    """kill -9, and once more while it recovers."""
+    """Kill the broker with kill -9, and again while it recovers."""
     await asyncio.to_thread(it.broker.kill)
     starting = asyncio.create_task(asyncio.to_thread(it.broker.restart))
     await asyncio.sleep(it.dice.uniform(0.05, 0.9))
     await asyncio.to_thread(it.broker.kill)
-    with suppress(SparrowError):  # it did not start, as it was killed
+    with suppress(SparrowError):  # it did not start, because it was killed
         await starting
     await asyncio.to_thread(it.broker.restart)
 
 
 async def pause(it: Endured) -> None:
-    """SIGSTOP for a moment, as a machine that swaps or is moved."""
+    """Stop the broker with SIGSTOP for a moment, as a machine that swaps or is moved."""
     await _stopped(it, it.dice.uniform(0.1, 0.8))
 
 
 async def long_pause(it: Endured) -> None:
-    """SIGSTOP for longer than sessions and leases last."""
+    """Stop the broker with SIGSTOP for longer than sessions and leases last."""
     await _stopped(it, _LONG_PAUSE_S)
 
 
 async def pause_and_kill(it: Endured) -> None:
-    """SIGSTOP, so that much comes in that nobody reads, and kill -9 before it goes on."""
+    """Stop the broker with SIGSTOP, so that unread data piles up, and kill it with kill -9 before
+    it continues.
+    """
     os.kill(it.broker.pid, signal.SIGSTOP)
     await asyncio.sleep(it.dice.uniform(0.1, 0.5))
     await kill(it)
 
 
 async def restart(it: Endured) -> None:
-    """SIGTERM, and a start at once."""
+    """End the broker with SIGTERM, and start it at once."""
     await asyncio.to_thread(it.broker.restart)
 
 
 async def full(it: Endured) -> None:
-    """The disk is full for a while."""
+    """Fill the disk for a while."""
     await _filled(it, lambda _: asyncio.sleep(it.dice.uniform(0.3, 0.8)))
 
 
 async def full_and_kill(it: Endured) -> None:
-    """kill -9 while the disk is full."""
+    """Kill the broker with kill -9 while the disk is full."""
     await _filled(it, kill)
 
 
 async def full_and_pause(it: Endured) -> None:
-    """SIGSTOP while the disk is full."""
+    """Stop the broker with SIGSTOP while the disk is full."""
     await _filled(it, pause)
 
 
 async def full_and_restart(it: Endured) -> None:
-    """SIGTERM while the disk is full, and a start."""
+    """End the broker with SIGTERM while the disk is full, and start it."""
     await _filled(it, restart)
 
 
@@ -119,11 +121,11 @@ async def _stopped(it: Endured, seconds: float) -> None:
 
 
 async def _filled(it: Endured, then: Callable[[Endured], Awaitable[object]]) -> None:
-    """Fill the disk, into the broker's reserve or to the last byte; something more; then there is
-    room again.
+    """Fill the disk, up to the broker's reserve or to the last byte; cause another fault; then free
+    it.
 
-    Where others took the last byte, a broker may end with an error, and need not start: but when
-    there is room again it does, with all that was acknowledged.
+    If other files took the last byte, the broker may end with an error and fail to start. Once
+    there is space again, it starts with everything that was acknowledged.
     """
     assert it.disk is not None
     left_bytes = it.dice.choice((2 << 20, 1 << 20, 0))
@@ -155,7 +157,7 @@ FAULTS = {*_ALWAYS, *_OFTEN, *_OF_DISKS}
 
 
 def deck(dice: random.Random, *, has_disk: bool) -> Iterator[Fault]:
-    """Faults without an end, ten at a time."""
+    """Yield faults without an end, ten at a time."""
     while True:
         ten = [*_ALWAYS, *(_OF_DISKS if has_disk else _OFTEN)]
         dice.shuffle(ten)
@@ -171,11 +173,11 @@ async def torment(
     *,
     chosen: Callable[[random.Random], Iterator[Fault]] | None = None,
 ) -> Counter[str]:
-    """Run the loads, and do something to the broker in each round when every load has got on since
-    the last one; how often what was done.
+    """Run the loads, and cause a fault in each round once every load has made progress since the
+    last one. Return the number of faults of each kind.
 
-    Each round is printed, which pytest shows when a test fails. `chosen` gives other faults than
-    the deck.
+    Each round is printed; pytest shows that when a test fails. `chosen` replaces the deck of
+    faults.
     """
     dice = random.Random(seed)
     it = Endured(broker, disk, dice)

@@ -1,5 +1,5 @@
-"""A publisher that goes on while its broker is killed and restarted, and the comparison of what it
-was promised with what is there.
+"""A publisher that continues while its broker is killed and restarted, and the comparison of its
+confirmations with the log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Ledger:
 
 
 async def connect_eagerly(url: str) -> Client:
-    """A client that looks for its broker five times a second, so that rounds are short."""
+    """Return a client that looks for its broker five times a second, so that rounds are short."""
     session = Session(parse_url(url), ClientOptions(backoff_initial_s=0.02, backoff_max_s=0.2))
     await session.open()
     return Client(session)
@@ -35,8 +35,8 @@ async def connect_eagerly(url: str) -> Client:
 async def publish_until(
     stop: asyncio.Event, client: Client, topic: str, ledger: Ledger, *, acks: str, pause_s: float = 0.001
 ) -> None:
-    """Publish numbered messages of different sizes until told to stop; returns when all is known of
-    each.
+    """Publish numbered messages of different sizes until stopped; return when the outcome of each
+    is known.
     """
 
     async def settle(number: int, delivery: Delivery) -> None:
@@ -56,7 +56,7 @@ async def publish_until(
 
 
 async def read_all(url: str, topic: str, *, isolation: Isolation = "read_uncommitted") -> list[Message]:
-    """Everything between the beginning and the end of a topic."""
+    """Return everything between the beginning and the end of a topic."""
     found: list[Message] = []
     async with connect(url) as client:
         ends = {each.partition: each.offset for each in await client.admin.offsets(topic, "end")}
@@ -72,8 +72,8 @@ def number_of(message: Message) -> int:
 
 
 def check(ledger: Ledger, found: list[Message]) -> None:
-    """Every acknowledged message is there once, at its offset; nothing is there twice; each
-    partition is in the order of sending.
+    """Check that every acknowledged message exists once, at its offset; no message exists twice;
+    each partition is in the order of sending.
     """
     history = History(Event(0, Kind.SENT, number) for number in range(ledger.sent))
     for number, place in ledger.acknowledged.items():

@@ -82,8 +82,8 @@ async def test_retention_and_compaction_take_nothing_else_over_kills(
 
 
 def jumps(clock: JumpingClock, dice: random.Random) -> Iterator[Fault]:
-    """The wall clock goes an hour forwards or back, by itself or while the broker is down; it ends
-    where it began every other time.
+    """Move the wall clock an hour forwards or back, by itself or while the broker is down; every
+    other jump restores it.
     """
 
     async def jump(_: Endured) -> None:

@@ -27,7 +27,7 @@ CONFIG = {"segment.bytes": "16384"}
 
 
 async def load(url: str, seconds: float) -> Ledger:
-    """Publish for a while; what is under way at the end is waited for."""
+    """Publish for a while, and wait for pending publishes at the end."""
     ledger, stop = Ledger(), asyncio.Event()
     async with await connect_eagerly(url) as client:
         publishing = asyncio.create_task(publish_until(stop, client, TOPIC, ledger, acks="all"))
@@ -40,7 +40,9 @@ async def load(url: str, seconds: float) -> Ledger:
 
 
 async def refused_and_taken(url: str) -> tuple[set[int], set[int], dict[int, int]]:
-    """Which partitions refuse a message with LOG_DAMAGED, which take it, and at which offset."""
+    """Return which partitions refuse a message with LOG_DAMAGED, and which accept it at which
+    offset.
+    """
     refused, taken, offsets = set(), set(), {}
     async with connect(url) as client:
         for partition in range(PARTITIONS):
@@ -72,8 +74,8 @@ def gaps_of(data_dir: str, inflicted: Inflicted) -> list[tuple[int, int]]:
 def check_left(
     ledger: Ledger, found: list[Message], inflicted: Inflicted, gaps: list[tuple[int, int]]
 ) -> None:
-    """Every acknowledged message is at its place, or its place is in a gap; nothing else is at any
-    place before the recovery point.
+    """Check that every acknowledged message is at its offset, or its offset is in a gap; and that
+    nothing else is at any offset before the recovery point.
     """
     there = {(each.partition, each.offset): number_of(each) for each in found}
     partition = int(inflicted.log.rpartition("-")[2])

@@ -1,8 +1,8 @@
-"""A disk that is really full: what is refused, what goes on, what a kill -9 finds then, and that
-room brings it all back.
+"""A disk that is really full: refused and working operations, the state after a kill -9, and the
+return to service once there is space.
 
-It needs a small file system, which root may mount. Who is not root has the same promises tested on
-a machine whose space is a number (`test_full_machine.py`).
+It needs a small file system, which root may mount. Users without that right have the same promises
+tested on a machine whose space is a number (`test_full_machine.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FULL = "4 MiB are kept in reserve"
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own."""
+    """Yield a separate small file system."""
     try:
         with small_disk(tmp_path / "disk", _DISK_BYTES) as mounted:
             yield mounted.where
@@ -34,7 +34,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(client: sparrow.sync.Client, topic: str) -> int:
-    """Publish until the disk is full; how many messages were acknowledged."""
+    """Publish until the disk is full; return the number of acknowledged messages."""
     acknowledged = 0
     with client.producer(delivery_timeout_s=1) as producer:
         while True:
@@ -86,12 +86,12 @@ def test_full_disk_refuses_messages_keeps_all_that_was_acknowledged_and_recovers
         refused(client, "filler")
         assert acknowledged > 100
 
-        # Full: reading, leasing and acknowledging go on.
+        # Full: reading, leasing and acknowledging continue.
         assert read_back(client, "filler", acknowledged) == [_MESSAGE] * acknowledged
         assert drain(client, "jobs", 100) == [b"%d" % number for number in range(100)]
         client.admin.commit("readers", {("filler", 0): 7})
 
-        # A kill -9 finds the disk full, and starts all the same.
+        # After a kill -9 the broker starts on the full disk.
         broker.kill()
         broker.restart()
         assert read_back(client, "filler", acknowledged) == [_MESSAGE] * acknowledged
@@ -99,7 +99,7 @@ def test_full_disk_refuses_messages_keeps_all_that_was_acknowledged_and_recovers
         assert drain(client, "jobs", 100) == [b"%d" % number for number in range(100, 200)]
         refused(client, "filler")
 
-        # Room, and nobody has to restart anything.
+        # Space again: nobody has to restart anything.
         client.admin.delete_topic("filler")
         with client.producer(delivery_timeout_s=30) as producer:
             assert producer.send("jobs", b"after").result().offset == 200

@@ -52,7 +52,7 @@ OPTIONS = {
 
 
 def every_load(seed: int) -> Sequence[Load]:
-    """One of each kind."""
+    """Return one load of each kind."""
     return [
         NativeProducer(),
         NativeProducer("leader", acks="1"),
@@ -99,7 +99,7 @@ async def run(loads: Sequence[Load], rounds: int, seed: int, work_dir: Path) -> 
 
 
 async def broken_promises(load: Load, broker: RunningBroker) -> str:
-    """Return the breaches that a load finds, with its name, or "". One that fails does not keep
+    """Return the breaches that a load finds, with its name, or "". A failing load does not keep
     others from finishing.
     """
     try:

@@ -92,8 +92,8 @@ async def start(disk: Disk, vfs: str, clock: ManualClock) -> Broker:
 
 
 async def filmed(stories: Sequence[Story], kind: type[Film] = Film) -> list[Picture]:
-    """From the first start on an empty disk over a clean stop, the first act, a kill and the second
-    act to another clean stop.
+    """Return a film from the first start on an empty disk, a clean stop, the first act, a kill and
+    the second act, to another clean stop.
     """
     pictures: list[Picture] = []
     film, clock = kind(stories, pictures), ManualClock(WALL_MS)
@@ -140,13 +140,13 @@ _TURNS = (
     (True, True, True),
     (False, True, False),
 )
-"""A kill instead of a power failure; whether there is a second failure, of power; whether that
-comes right after the start.
+"""Choices of a crash: a kill instead of a power failure; a second failure, of power; the second one
+right after the start.
 """
 
 
 async def look_at(picture: Picture, stories: Sequence[Story], turn: int) -> None:
-    """After a power failure or a kill; and, mostly, after a power failure that follows."""
+    """Check a picture after a power failure or a kill, and mostly after another power failure."""
     kills, again, at_once = _TURNS[turn]
     seed = (SEED << 32) + 2 * picture.call
     image, clock = zlib.decompress(picture.packed_image), ManualClock(WALL_MS)
@@ -160,7 +160,7 @@ async def look_at(picture: Picture, stories: Sequence[Story], turn: int) -> None
 async def look(
     disk: Disk, clock: ManualClock, picture: Picture, stories: Sequence[Story]
 ) -> tuple[bytes, bytes]:
-    """Start and check; the disk as it was in between and in the end."""
+    """Start and check; return the disk as it was in between and at the end."""
     clock.advance(_LATER_S)
     with sqlite_on(disk) as vfs:
         broker = await start(disk, vfs, clock)

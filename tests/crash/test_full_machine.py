@@ -54,21 +54,21 @@ def test_full_disk_keeps_all_that_was_acknowledged_over_kill_9_and_power_failure
         for go_down in (lambda: None, machine.kill, lambda: machine.wait_until_off(0)):
             go_down()
             machine.restart()
-            # Full: reading, leasing, acknowledging and committing go on.
+            # Full: reading, leasing, acknowledging and committing continue.
             assert read_back(client, "filler", acknowledged) == [_MESSAGE] * acknowledged
             done += drain(client, "jobs", 50)
             client.admin.commit("readers", {("filler", 0): len(done)})
             assert [each.offset for each in client.admin.group_offsets("readers")] == [len(done)]
         assert done == [b"%d" % number for number in range(150)]
 
-        # Room, and nobody has to restart anything.
+        # Space again: nobody has to restart anything.
         client.admin.delete_topic("filler")
         with client.producer(delivery_timeout_s=30) as producer:
             assert producer.send("jobs", b"after").result().offset == 150
 
 
 async def full_and_lose_power(it: Endured) -> None:
-    """Power is lost while the disk is full, and the disk is full at the start."""
+    """Lose power while the disk is full, and start on the full disk."""
     machine = it.broker
     assert isinstance(machine, Machine)
     machine.fill(it.dice.choice((1 << 20, 1 << 19, 0)))
@@ -80,7 +80,7 @@ async def full_and_lose_power(it: Endured) -> None:
 
 
 def shortages(dice: random.Random) -> Iterator[Fault]:
-    """Each once in four."""
+    """Yield each kind of shortage once in four."""
     while True:
         four: list[Fault] = [full, full_and_kill, full_and_restart, full_and_lose_power]
         dice.shuffle(four)

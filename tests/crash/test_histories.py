@@ -1,5 +1,5 @@
-"""The judges of crash tests are judged: each accepts a history in which the promise was kept, and
-rejects the same one when it was doctored.
+"""Tests of the checks of crash tests: each accepts a history in which the promise was kept, and
+rejects the same one after a change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from tests.crash.histories.transactions import broken
 
 
 def log(*partitions: int) -> tuple[History, list[Found]]:
-    """Message n went to the n-th of these partitions, was acknowledged and read."""
+    """Return a history in which message n went to the n-th of these partitions, was acknowledged
+    and read.
+    """
     history, ends, found = History(), dict.fromkeys(partitions, 0), []
     for number, partition in enumerate(partitions):
         place = (partition, ends[partition])
@@ -46,7 +48,7 @@ def log(*partitions: int) -> tuple[History, list[Found]]:
 
 
 def judged(history: History, found: list[Found]) -> set[str]:
-    """The promises that do not hold."""
+    """Return the promises that do not hold."""
     verdicts = {
         "lost": lost(history, found),
         "invented": invented(history, found),
@@ -120,7 +122,7 @@ def test_readers_that_skip_repeat_or_go_back_are_seen() -> None:
 
 
 def member() -> History:
-    """One member reads to offset 4 and commits, another goes on."""
+    """Record that one member reads to offset 4 and commits, and another continues."""
     history = History()
     for offset in range(4):
         history.note(Kind.READ, offset, (0, offset), by="a")
@@ -162,7 +164,7 @@ def test_a_member_that_reads_with_gaps_is_seen() -> None:
 
 
 def deliver(history: History, number: int, *said: str, count: int = 1, by: str = "") -> None:
-    """Handed out, settled, confirmed."""
+    """Record a delivery, its settlement and the confirmation."""
     history.note(Kind.HANDED_OUT, number, count=count, by=by)
     for what in said:
         history.note(Kind.SETTLING, number, what=what, by=by)
@@ -322,7 +324,7 @@ def test_transactions_are_seen_whole_or_not_at_all(visible: list[int], breaches:
     ("copies", "committed", "confirmed", "breaches"),
     [
         ([0, 1], 2, 2, []),
-        ([0, 1], 2, 1, []),  # a commit that nobody heard of
+        ([0, 1], 2, 1, []),  # a commit that was never requested
         ([], 0, 0, []),
         ([0], 2, 1, ["message 1 is before the committed offset and was copied 0 times"]),
         ([0, 0, 1], 2, 2, ["message 0 is before the committed offset and was copied 2 times"]),

@@ -1,5 +1,5 @@
 """One hostile and three honest idempotent producers, with kills of the broker and of producers:
-what was confirmed is there once.
+confirmed records exist once.
 
 `make crash` has more rounds (SPARROW_CRASH_ROUNDS); SPARROW_CRASH_SEED repeats the order of the
 kills.
@@ -50,7 +50,7 @@ class Honest:
         self.start()
 
     def start(self) -> None:
-        """A new program: it goes on far behind the numbers of the last."""
+        """Start a new program, whose numbers begin far behind those of the last."""
         self._process = subprocess.Popen(
             [*self._command, str(self._next)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -79,14 +79,14 @@ class Honest:
         return code
 
     def finish(self) -> int:
-        """Let it come to its end; the exit code."""
+        """Let it finish; return the exit code."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         return self._close()
 
 
 def wait_for_more(producers: list[Honest]) -> None:
-    """Until each has had some more confirmations."""
+    """Wait until each producer has some more confirmations."""
     goals = [(each, len(each.confirmed) + ROUND_CONFIRMATIONS) for each in producers]
     deadline = time.monotonic() + PATIENCE_S
     while any(len(each.confirmed) < goal for each, goal in goals):

@@ -20,9 +20,7 @@ TOPIC = "crash"
 
 
 async def kill_again_and_again(broker, *, acks: str, rounds: int, seed: int) -> Ledger:
-    """Publish all the time; kill in each round some time after something was acknowledged in it;
-    restart.
-    """
+    """Publish all the time; in each round, kill some time after an acknowledgement and restart."""
     dice = random.Random(seed)
     ledger, stop = Ledger(), asyncio.Event()
     async with await connect_eagerly(broker.url) as client:

@@ -1,5 +1,5 @@
-"""The simulated machine itself: SQLite works on its disk as on a real one, and a disk that lies is
-found out, so what passes on it means something.
+"""The simulated machine itself: SQLite works on its disk as on a real one, and a disk that ignores
+syncs is detected, so that passing tests on it are meaningful.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class TestMetaStoreOnASimulatedDisk(MetaStoreConformance):
 
 
 class ForgetsFiles(Film):
-    """Says that a file is synced, and does nothing."""
+    """A disk that reports a file as synced, and does nothing."""
 
     def sync(self, fd: int) -> None:
         self._count_call("")
 
 
 class ForgetsNames(Film):
-    """Says that a directory is synced, and does nothing."""
+    """A disk that reports a directory as synced, and does nothing."""
 
     def sync_dir(self, path: str) -> None:
         self._count_call(path)

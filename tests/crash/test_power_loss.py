@@ -49,7 +49,9 @@ pytestmark = [
 
 
 async def lose_power(it: Endured) -> None:
-    """After a seeded number of changes; and in one of three starts once more, while it recovers."""
+    """Lose power after a seeded number of changes; and in one of three starts again, during
+    recovery.
+    """
     machine = it.broker
     assert isinstance(machine, Machine)
     machine.power_off_after(round(math.exp(it.dice.uniform(0, math.log(_MOST_CALLS)))))
@@ -60,13 +62,13 @@ async def lose_power(it: Endured) -> None:
 
 
 def outages(dice: random.Random) -> Iterator[Fault]:
-    """Mostly of power."""
+    """Run rounds of faults, mostly of power."""
     while True:
         yield pause if dice.random() < 0.1 else lose_power
 
 
 def every_load(seed: int) -> Sequence[Load]:
-    """Those whose promises hold over a power failure."""
+    """Return the loads whose promises hold through a power failure."""
     return [
         NativeProducer(),
         KafkaProducer(),

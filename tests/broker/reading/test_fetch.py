@@ -135,7 +135,7 @@ async def test_a_topic_deleted_while_the_disk_is_read_is_a_result_too(
 
 
 def count_reads(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Grows with each read; says of which log."""
+    """Return a list that gets the log of each read."""
     reads: list[str] = []
     kind = type(broker.parts.topic_registry.get("orders").partition(0).log)
     read_nowait = kind.read_nowait

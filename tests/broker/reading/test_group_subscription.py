@@ -19,7 +19,7 @@ FROM_BEGINNING = (Selector("orders", start=StartPosition("beginning")),)
 
 
 class Member(Listener):
-    """A listener that gives partitions back at once, unless a test makes it wait."""
+    """A listener that releases partitions at once, unless a test makes it wait."""
 
     def __init__(self) -> None:
         super().__init__()

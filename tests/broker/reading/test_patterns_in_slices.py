@@ -124,7 +124,7 @@ async def test_a_topic_that_comes_costs_one_match_for_each_pattern(broker: Broke
     first, listener = await subscribe(broker, "*7")
     second, _ = await subscribe(broker, "*7")
     asked = counter.asked
-    assert asked == TOPICS  # the second subscription found it known
+    assert asked == TOPICS  # the second subscription used the kept result
     await broker.topics.create("new-7")
     await broker.topics.create("new-8")
     await until(listener, {*(f"topic-{number}" for number in range(7, TOPICS, 10)), "new-7"})
@@ -171,7 +171,7 @@ async def test_lists_of_topics_and_queues_are_matched_in_slices(broker: Broker, 
     assert counter.asked == TOPICS
     assert counter.most_in_a_slice <= SLICE
     await broker.topics.listing_in_steps("*9")
-    assert counter.asked == 2 * TOPICS  # what is looked at once is not kept
+    assert counter.asked == 2 * TOPICS  # a pattern that is matched once is not kept
 
 
 async def test_a_dropped_pattern_takes_its_topics_along(broker: Broker) -> None:
@@ -207,6 +207,6 @@ async def test_kept_matches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_no_pattern_takes_long_whatever_its_stars() -> None:
-    """An engine that tries all ways would not come back."""
+    """A backtracking engine would not end."""
     pattern = compile_pattern("*a" * 120 + "*b")
     assert not any(pattern.match("a" * 249) for _ in range(100))

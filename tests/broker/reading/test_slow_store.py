@@ -27,7 +27,7 @@ TOPIC = "orders"
 
 
 class SlowReads:
-    """Counts the reads that wait, and lets them wait until it is opened."""
+    """A log whose cold reads wait until it is opened; counts them."""
 
     def __init__(self) -> None:
         self.waiting: set[int] = set()
@@ -210,9 +210,7 @@ async def test_a_cold_read_that_fails_is_the_problem_of_its_partition(slow: Slow
 
 
 class SlowOpening:
-    """A store that opens one partition only when it is let; the loop must never be the one who
-    waits.
-    """
+    """A store that opens one partition only on request; the loop must never wait for it."""
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
@@ -229,7 +227,7 @@ class SlowOpening:
 
 
 async def restarted(slow: Slow, partition: int = 1) -> SlowOpening:
-    """The broker started again after a clean end, so that no log is open."""
+    """Return the broker started again after a clean end, so that no log is open."""
     await slow.fill(partitions=3)
     await slow.broker.close()
     await slow.start()

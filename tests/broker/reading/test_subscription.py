@@ -21,7 +21,7 @@ BEGINNING = StartPosition("beginning")
 
 
 class Listener:
-    """Listener that records its calls."""
+    """A listener that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, object]] = []
@@ -51,7 +51,7 @@ async def subscribed(broker: Broker, *selectors: Selector) -> AsyncIterator[tupl
 
 
 async def take(subscription: Subscription, count: int) -> list[bytes | None]:
-    """The next `count` values."""
+    """Return the next `count` values."""
     found: list[bytes | None] = []
     while len(found) < count:
         deliveries = await subscription.read(1 << 20, max_wait_ms=5000)
@@ -218,7 +218,7 @@ async def test_bad_selectors_are_refused(broker: Broker) -> None:
 
 
 class Forbidding:
-    """Allows all but a few operations."""
+    """An authorizer that allows all but a few operations."""
 
     def __init__(self, *forbidden: tuple[Operation, str]) -> None:
         self._forbidden = forbidden

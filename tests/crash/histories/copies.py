@@ -17,14 +17,14 @@ def miscopied(
     committed: Mapping[int, int],
     confirmed: Mapping[int, int],
 ) -> list[str]:
-    """The output and the group's offsets are of the same transactions: what is before the offsets
-    is in the output once, what is not before them is not there.
+    """Check that the output and the group's offsets belong to the same transactions: each input
+    before the offsets is in the output once, and no later input is there.
 
     Args:
-        inputs: what there is to copy.
+        inputs: the numbers to copy.
         copies: the numbers that readers of committed records see in the output.
         committed: the group's offset in each partition of the input.
-        confirmed: the highest offset in each whose transaction was confirmed.
+        confirmed: the highest offset in each partition whose transaction was confirmed.
     """
     seen = Counter(copies)
     breaches = [

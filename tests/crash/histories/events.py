@@ -1,4 +1,4 @@
-"""Events of a history: one for each thing that a client did or saw, in that order."""
+"""Events of a history: one for each act or observation of a client, in order."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """Kinds of events. A queue's settlements are noted twice: when the client sends them, and when
-    the broker confirms them.
+    """Kinds of events. A queue's settlements are recorded twice: when the client sends them, and
+    when the broker confirms them.
     """
 
     SENT = "sent"
-    """It is about to be published; noted again for each attempt."""
+    """The client is about to publish the message; recorded again for each attempt."""
     ACKNOWLEDGED = "acknowledged"
-    """The broker confirmed the publish; `place` is where, if it said so."""
+    """The broker confirmed the publish; `place` is the position, if the broker named it."""
     READ = "read"
-    """A reader got it from `place`."""
+    """A reader received the message from `place`."""
     RESUMED = "resumed"
     """A member of a group begins to read at `place`."""
     COMMITTING = "committing"
-    """A member of a group asks to commit `place`."""
+    """A member of a group requests to commit `place`."""
     COMMITTED = "committed"
-    """That is confirmed."""
+    """The commit was confirmed."""
     HANDED_OUT = "handed out"
-    """A worker got it; `count` is the delivery, `asked_s` when the worker asked."""
+    """A worker received the message; `count` is the delivery, `asked_s` the time of its request."""
     UNANSWERED = "unanswered"
-    """A worker asked for a lease at `asked_s`, and heard nothing."""
+    """A worker requested a lease at `asked_s`, and received no response."""
     SETTLING = "settling"
-    """A worker says what becomes of it: `what`."""
+    """A worker settles the message: `what`."""
     SETTLED = "settled"
-    """That is confirmed."""
+    """The settlement was confirmed."""
 
 
 Place = tuple[int, int]
@@ -41,13 +41,13 @@ Place = tuple[int, int]
 
 class Event(NamedTuple):
     at_s: float
-    """Monotonic."""
+    """Monotonic time."""
     kind: Kind
     number: int
     """Number of the message; -1 if the event concerns none."""
     place: Place | None = None
     by: str = ""
-    """Which of several workers, members or subscribers."""
+    """The worker, member or subscriber."""
     count: int = 0
     asked_s: float = 0.0
     what: str = ""
@@ -62,7 +62,7 @@ class Found(NamedTuple):
 
 
 class History:
-    """The events of one load. Any thread may note."""
+    """The events of one load. Any thread may add events."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self._events: list[Event] = []
@@ -81,7 +81,7 @@ class History:
         asked_s: float = 0.0,
         what: str = "",
     ) -> None:
-        """Note an event now."""
+        """Add an event that happens now."""
         self._add(Event(time.monotonic(), kind, number, place, by, count, asked_s, what))
 
     def _add(self, event: Event) -> None:
@@ -92,11 +92,11 @@ class History:
         return len(self._events)
 
     def of(self, *kinds: Kind) -> list[Event]:
-        """Those of some kinds, in order."""
+        """Return the events of some kinds, in order."""
         return [each for each in self._events if each.kind in kinds]
 
     def numbers(self, kind: Kind) -> set[int]:
-        """The messages to which this happened so far."""
+        """Return the messages to which this happened so far."""
         return set(self._numbers[kind])
 
     def count(self, kind: Kind) -> int:

@@ -1,5 +1,5 @@
-"""Promises of consumer groups: a commit that was confirmed counts, nothing is passed over, and each
-partition is read in order.
+"""Promises of consumer groups: confirmed commits count, no record is skipped, and each partition is
+read in order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def forgotten(history: History, at_the_end: Mapping[int, int]) -> list[str]:
 
 
 def disordered(history: History) -> list[str]:
-    """From where a member began a partition it gets one offset after the other."""
+    """Check that a member gets one offset after the other from its start position in a partition."""
     due: dict[tuple[str, int], int] = {}
     breaches = []
     for event in history.of(Kind.RESUMED, Kind.READ):

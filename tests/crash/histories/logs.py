@@ -1,5 +1,5 @@
-"""Promises of logs: nothing acknowledged is lost, nothing is there that nobody sent, nothing twice,
-all in order.
+"""Promises of logs: no acknowledged record is lost, no record appears that nobody sent, none
+appears twice, and all are in order.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def lost(history: History, found: Sequence[Found]) -> list[str]:
 
 
 def invented(history: History, found: Sequence[Found]) -> list[str]:
-    """Only what was sent is there."""
+    """Check that only records that were sent exist."""
     sent = history.numbers(Kind.SENT)
     return [f"{each.number} is there, and nobody sent it" for each in found if each.number not in sent]
 
 
 def doubled(history: History, found: Sequence[Found], *, once: bool = True) -> list[str]:
-    """Each is there once; or, where the protocol cannot tell a repetition (`once=False`), at most
-    as often as it was sent.
+    """Check that each record exists once; or, where the protocol cannot recognise a repetition
+    (`once=False`), at most as often as it was sent.
     """
     sent = Counter(event.number for event in history.of(Kind.SENT))
     copies = Counter(each.number for each in found)
@@ -47,8 +47,8 @@ def doubled(history: History, found: Sequence[Found], *, once: bool = True) -> l
 
 
 def reordered(found: Sequence[Found]) -> list[str]:
-    """In each partition the messages (the first copy of each) are in the order of their numbers, in
-    which they were sent.
+    """Check that the messages of each partition (the first copy of each) are in the order in which
+    they were sent, that of their numbers.
     """
     breaches = []
     for partition, each in _by_partition(found).items():
@@ -62,8 +62,8 @@ def reordered(found: Sequence[Found]) -> list[str]:
 
 
 def gaps(found: Sequence[Found]) -> list[str]:
-    """The offsets of each partition are 0, 1, 2 … (of a topic without transactions, of which
-    nothing was removed).
+    """Check that the offsets of each partition are 0, 1, 2 … (for a topic without transactions from
+    which nothing was removed).
     """
     return [
         f"partition {partition} has offset {message.offset} where {expected} was due"
@@ -76,8 +76,8 @@ def gaps(found: Sequence[Found]) -> list[str]:
 def misread(
     history: History, found: Sequence[Found], *, repeats: bool = False, by: str | None = None
 ) -> list[str]:
-    """A reader gets everything that is there, each partition in order and without gaps; once, or
-    (`repeats`) again and again.
+    """Check that a reader gets all records, each partition in order and without gaps; once, or
+    repeatedly if `repeats`.
     """
     at = {(each.partition, each.offset): each.number for each in found}
     reads = [each for each in history.of(Kind.READ) if by is None or each.by == by]
@@ -95,13 +95,13 @@ def misread(
 
 
 def unread(wanted: Collection[int], history: History) -> list[str]:
-    """Each of these messages was read by somebody, at least once."""
+    """Check that somebody read each of these messages at least once."""
     read = history.numbers(Kind.READ)
     return [f"{number} was never read" for number in sorted(set(wanted) - read)]
 
 
 def reread(history: History) -> list[str]:
-    """No message was read twice."""
+    """Check that no message was read twice."""
     copies = Counter(each.number for each in history.of(Kind.READ))
     return [f"{number} was read {count} times" for number, count in copies.items() if count > 1]
 

@@ -1,5 +1,5 @@
-"""Promises of queues: what was acknowledged never comes again, leases exclude each other, limits
-are exact, parents come first.
+"""Promises of queues: acknowledged records never come again, leases exclude each other, limits are
+exact, parents come first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FINAL = {ACK, REJECT}
 _SLACK_S = 0.05
 """The error of clocks that count milliseconds."""
 _LOOKS = 3
-"""After so many leases a queue has looked at what was published before."""
+"""Number of leases after which a queue has scanned everything that was published before."""
 
 
 class DeadLetter(NamedTuple):
@@ -42,8 +42,8 @@ def redelivered(history: History) -> list[str]:
 def leased_twice(history: History, lease_s: float) -> list[str]:
     """Check that no job is leased to two workers at a time.
 
-    A lease begins after the worker asked for it; so the next may come when that is as long ago as
-    the lease is, not earlier, unless the worker gave it back.
+    A lease begins after the worker requested it. So the next may begin once the lease duration has
+    passed since that request, not earlier, unless the worker returned the job.
     """
     held_since: dict[tuple[str, int], float] = {}
     breaches = []
@@ -62,8 +62,8 @@ def leased_twice(history: History, lease_s: float) -> list[str]:
 
 
 def beyond_limit(history: History, limit: int) -> list[str]:
-    """No delivery is beyond the limit, and each delivery of a message has a higher count than the
-    one before, unless that was given back.
+    """Check that no delivery exceeds the limit, and that each delivery of a message has a higher
+    count than the one before, unless that was returned uncounted.
     """
     last: dict[tuple[str, int], int] = defaultdict(int)
     breaches = []
@@ -84,12 +84,12 @@ def beyond_limit(history: History, limit: int) -> list[str]:
 def wrong_ends(
     history: History, dead: Sequence[DeadLetter], *, limit: int, lease_s: float = math.inf
 ) -> list[str]:
-    """Every message that was sent ends once: it was acknowledged, or it is a dead letter, once, for
-    a reason that its deliveries bear out.
+    """Check that every message that was sent ends once: acknowledged, or as one dead letter for a
+    reason that matches its deliveries.
 
     Args:
-        lease_s: what was confirmed later than the lease lasts may be the answer to a repetition,
-            which cannot tell what became of the message since.
+        lease_s: a settlement that was confirmed later than the lease lasts may be the response to a
+            repetition, which says nothing of the message's later state.
     """
     published = history.numbers(Kind.SENT)
     copies = Counter(each.number for each in dead)
@@ -122,7 +122,7 @@ def wrong_ends(
 
 
 def early(history: History, due_s: Mapping[int, float]) -> list[str]:
-    """Nothing is handed out before its time."""
+    """Check that no message is delivered before its time."""
     return [
         f"{event.number} was handed out {due_s[event.number] - event.at_s:.3f} s before its time"
         for event in history.of(Kind.HANDED_OUT)
@@ -131,12 +131,12 @@ def early(history: History, due_s: Mapping[int, float]) -> list[str]:
 
 
 def overtaken(history: History, priorities: Mapping[int, int]) -> list[str]:
-    """Nothing is handed out while a message of a higher priority is known to be ready.
+    """Check that no message is delivered while one of a higher priority is known to be ready.
 
-    Known is that of one that nobody was given yet, and that was acknowledged before the last three
-    leases: a queue looks at what is published a moment later. After a lease without an answer
-    nothing is known of what was sent before: it may be leased to nobody. For a queue with one
-    partition and one worker, who asks for one lease after the other.
+    A message is known if nobody received it yet, and it was acknowledged before the last three
+    leases: a queue scans new messages a moment later. After a lease without a response, nothing is
+    known of the messages sent before: they may be leased to nobody. Valid for a queue with one
+    partition and one worker, which requests one lease after the other.
     """
     unsure: set[int] = set()
     sent: set[int] = set()
@@ -166,8 +166,8 @@ def overtaken(history: History, priorities: Mapping[int, int]) -> list[str]:
 
 
 def _steps(history: History) -> list[tuple[float, list[Event]]]:
-    """Each event by itself; what one lease brought together, with the time at which it was asked
-    for.
+    """Yield each event by itself, but the messages of one lease together, with the time of its
+    request.
     """
     kinds = (Kind.SENT, Kind.ACKNOWLEDGED, Kind.UNANSWERED, Kind.HANDED_OUT)
     events = groupby(history.of(*kinds), lambda each: (each.kind, each.asked_s or each.number))
@@ -175,8 +175,8 @@ def _steps(history: History) -> list[tuple[float, list[Event]]]:
 
 
 def children_first(history: History, parents: Mapping[int, Collection[int]]) -> list[str]:
-    """Nobody gets a message before each of its parents was acknowledged (at least: a worker said
-    so), nor a parent after one of its children.
+    """Check that nobody gets a message before each of its parents was acknowledged (at least: a
+    worker said so), nor a parent after one of its children.
     """
     children = defaultdict(list)
     for child, each in parents.items():
@@ -201,7 +201,7 @@ def children_first(history: History, parents: Mapping[int, Collection[int]]) -> 
 
 
 def unfinished(history: History, published: Collection[int], by: str | None = None) -> list[str]:
-    """Everything that was published was acknowledged, and that was confirmed."""
+    """Check that everything that was published was acknowledged, with a confirmation."""
     done = {
         each.number for each in history.of(Kind.SETTLED) if each.what == ACK and (by is None or each.by == by)
     }

@@ -1,5 +1,5 @@
-"""Promises of transactions, and of a sink's batches: all of what was committed, nothing of what was
-aborted, and never a part.
+"""Promises of transactions, and of a sink's batches: committed ones are visible whole, aborted ones
+not at all.
 """
 
 from __future__ import annotations

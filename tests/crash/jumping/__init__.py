@@ -1,5 +1,5 @@
-"""`sparrow serve` with a wall clock that jumps when a test says so, and housekeeping that comes
-round five times a second.
+"""`sparrow serve` with a wall clock that jumps on command, and housekeeping that runs five times a
+second.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ _ROOT = Path(__file__).parents[3]
 
 
 class JumpingClock:
-    """The hands of the clock of a broker in another process: milliseconds that its wall clock is
-    ahead.
-    """
+    """The offset of the wall clock of a broker in another process, in milliseconds."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -39,7 +37,7 @@ class JumpingClock:
 
 
 def use_jumping_clock(patch: pytest.MonkeyPatch, work_dir: Path) -> JumpingClock:
-    """Brokers in processes that start from now on have this clock."""
+    """Let brokers in processes that start from now on use this clock."""
     path = work_dir / "clock"
     patch.setenv(CLOCK_VARIABLE, str(path))
     patch.setenv("PYTHONPATH", str(_ROOT))

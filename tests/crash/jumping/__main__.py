@@ -16,7 +16,7 @@ from tests.crash.jumping import CLOCK_VARIABLE, HOUSEKEEPING_MS, OFFSET
 
 
 def jump() -> None:
-    """Let every `SystemClock` of this process be as far ahead as the file says."""
+    """Let every `SystemClock` of this process add the offset in the file."""
     with open(os.environ[CLOCK_VARIABLE], "rb") as file:
         hands = mmap.mmap(file.fileno(), OFFSET.size, access=mmap.ACCESS_READ)
 
@@ -28,7 +28,7 @@ def jump() -> None:
 
 
 def keep_house_often() -> None:
-    """Retention and compaction come round so often that kills meet them."""
+    """Run retention and compaction so often that kills hit them."""
     start = Broker.start
 
     async def start_often(self: Broker) -> None:

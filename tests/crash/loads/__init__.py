@@ -1,9 +1,9 @@
-"""Clients at work while their broker dies: each keeps what it was promised, and says afterwards
-what of it does not hold.
+"""Clients at work while their broker dies: each records the promises it received, and reports
+afterwards which of them do not hold.
 
-A load has three parts: `prepare` makes its topics and queues, `run` works until it is told to stop
-and returns when all is known that can be, `check` compares with what the broker has then. What a
-promise is stands in docs/guarantees.md.
+A load has three parts: `prepare` creates its topics and queues, `run` works until it is stopped and
+returns when all outcomes are known, `check` compares with the broker's content. The promises are
+those of docs/guarantees.md.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Load(Protocol):
     async def run(self, broker: RunningBroker, stop: asyncio.Event) -> None: ...
 
     async def check(self, broker: RunningBroker) -> None:
-        """Raises AssertionError: a guarantee does not hold."""
+        """Check the guarantees. Raise AssertionError if one does not hold."""
         ...
 
     @property
     def progress(self) -> int:
-        """Grows with everything that was promised; so one sees that it works."""
+        """Return a number that grows with each promise; it shows that the load works."""
         ...

@@ -1,8 +1,7 @@
-"""A broker with logins: an administrator whose users, rules and quotas hold after a kill, and
-clients with and without rights.
+"""A broker with logins: an administrator whose users, rules and quotas survive a kill, and clients
+with and without rights.
 
-Every connection is over TLS with a password. What was acknowledged holds; what was under way holds
-or not.
+Every connection is over TLS with a password. Acknowledged changes hold; pending ones hold or not.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ CLOSED = "closed"
 
 
 async def connect_as(broker: RunningBroker, ca_file: str, who: tuple[str, str], **options: Any) -> Client:
-    """A client that logs in over TLS, and looks for its broker five times a second."""
+    """Return a client that logs in over TLS, and looks for its broker five times a second."""
     user, password = who
     session = Session(
         parse_url(broker.url),
@@ -54,8 +53,8 @@ async def connect_as(broker: RunningBroker, ca_file: str, who: tuple[str, str], 
 
 @dataclass
 class Register:
-    """The values that were confirmed to an administrator: for each thing the one in force, or two
-    of which one is.
+    """The values that were confirmed to an administrator: for each name the value in force, or two
+    of which one is in force.
     """
 
     values: dict[Hashable, frozenset[Any]] = field(default_factory=dict)
@@ -65,7 +64,7 @@ class Register:
         return self.values.get(name, frozenset([None]))
 
     async def change(self, name: Hashable, value: Any, act: Callable[[], Awaitable[object]]) -> None:
-        """Do something that gives `name` a value (None: removes it). An error leaves both
+        """Make a change that gives `name` a value (None: removes it). An error leaves both
         possible.
         """
         before = self.may_be(name)
@@ -75,7 +74,7 @@ class Register:
         self.confirmed += 1
 
     def breaches(self, found: dict[Hashable, Any]) -> list[str]:
-        """Return what differs from what was confirmed."""
+        """Return the differences from the confirmed values."""
         return [
             f"{name!r} is {found.get(name)!r}; confirmed was {sorted(map(repr, self.may_be(name)))}"
             for name in sorted({*self.values, *found}, key=repr)
@@ -88,7 +87,7 @@ def rule_key(rule: AccessRule) -> Hashable:
 
 
 class Administrator:
-    """Makes, changes and removes users, rules and quotas, one at a time."""
+    """An administrator that creates, changes and removes users, rules and quotas, one at a time."""
 
     name = "administrator"
     _NAMES = 5
@@ -106,7 +105,8 @@ class Administrator:
     async def run(self, broker: RunningBroker, stop: asyncio.Event) -> None:
         while not stop.is_set():
             try:
-                # A lost answer is not asked for again: it would not tell what the first try did.
+                # A lost response is not asked for again: it would not show the effect of the first
+                # try.
                 async with await connect_as(
                     broker, self._ca_file, ROOT, reconnect_timeout_s=0.0, call_timeout_s=5.0
                 ) as client:
@@ -123,9 +123,7 @@ class Administrator:
 
     async def _user(self, client: Client, number: int, step: int) -> None:
         user, register, admin = f"user-{number}", self._register, client.admin
-        if (
-            len(register.may_be(("user", user))) > 1
-        ):  # whether it is there is found out, as an administrator would
+        if len(register.may_be(("user", user))) > 1:  # existence is looked up, as an administrator would
             there = user in {each.name for each in await admin.list_users()}
             register.values["user", user] = frozenset([True if there else None])
         password = f"password-{step}"
@@ -203,8 +201,8 @@ class Administrator:
 
 
 class SecuredProducer:
-    """An idempotent producer that has its rights by a rule alone; as `native.NativeProducer`, and
-    its quota holds it back a little.
+    """An idempotent producer that has its rights by a rule alone; like `native.NativeProducer`, but
+    slowed down by its quota.
     """
 
     name = "secured"
@@ -285,8 +283,8 @@ class SecuredKafkaProducer(SecuredProducer):
 
 
 class Intruder:
-    """A user without rights: whatever happens to the broker, nothing of his is ever taken, and he
-    sees nothing.
+    """A user without rights: whatever happens to the broker, it accepts none of his records, and
+    shows him none.
     """
 
     name = "intruder"
@@ -297,7 +295,7 @@ class Intruder:
         self._taken: list[str] = []
 
     async def prepare(self, broker: RunningBroker) -> None:
-        """Nothing to make: he has no rights."""
+        """Create nothing: he has no rights."""
 
     async def run(self, broker: RunningBroker, stop: asyncio.Event) -> None:
         while not stop.is_set():

@@ -1,7 +1,7 @@
 """Topics that retention and compaction work on while the broker is killed.
 
-A topic that keeps so many bytes may lose its oldest records, whole segments of them, and nothing
-else. A compacted topic keeps the last value of each key.
+A topic with a limit of bytes may lose its oldest records, in whole segments, and nothing else. A
+compacted topic keeps the last value of each key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEYS = 20
 
 
 class Retained:
-    """A topic with retention: a reader finds the last records without a hole, in order, once each,
+    """A topic with retention: a reader finds the last records without a gap, in order, once each,
     and no fewer bytes than retention keeps.
     """
 
@@ -93,7 +93,7 @@ class Retained:
 
 
 async def until_at_rest(broker: RunningBroker, topic: str) -> None:
-    """Wait until retention has no more to take: it may be behind after many kills."""
+    """Wait until retention has nothing more to remove: it may be behind after many kills."""
     async with asyncio.timeout(PATIENCE_S), await connect_eagerly(broker.url) as client:
         while any(
             each.bytes >= _KEPT_BYTES + _SEGMENT_BYTES
@@ -103,7 +103,9 @@ async def until_at_rest(broker: RunningBroker, topic: str) -> None:
 
 
 class Compacted:
-    """The last acknowledged value of each key is there, or one that was sent after it."""
+    """A compacted topic: the last acknowledged value of each key exists, or one that was sent after
+    it.
+    """
 
     name = "compacted"
 

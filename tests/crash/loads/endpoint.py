@@ -8,7 +8,7 @@ from aiohttp import web
 
 
 class Endpoint:
-    """It is there over all that happens to the broker."""
+    """An endpoint that runs through all faults of the broker."""
 
     def __init__(self, take: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
         app = web.Application()
@@ -16,7 +16,7 @@ class Endpoint:
         self._runner = web.AppRunner(app)
 
     async def open(self) -> str:
-        """Its address."""
+        """Open it, and return its address."""
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}/"

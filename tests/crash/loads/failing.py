@@ -1,4 +1,4 @@
-"""Jobs that come later, that fail, and that nobody can handle."""
+"""Jobs that come later, that fail, and that no worker can handle."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _DELAY_MS = 300
 
 
 class FailingJobs(Workers):
-    """The delivery limit is exact, nothing comes before its time, and what cannot be handled is a
-    dead letter, once.
+    """The delivery limit is exact, no job comes before its time, and unprocessable jobs become dead
+    letters, once.
 
-    Of eight jobs one fails each time, one is rejected, one is given back once, two come later; the
+    Of eight jobs one fails each time, one is rejected, one is released once, two come later; the
     others are acknowledged.
     """
 

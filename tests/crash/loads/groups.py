@@ -46,7 +46,7 @@ class KafkaGroup(NativeGroup):
         await asyncio.to_thread(self._configure, broker.kafka)
 
     def _configure(self, servers: str) -> None:
-        """A new member learns of these; classic members bring their own."""
+        """Configure sessions of KIP-848 at the broker; classic members bring their own."""
         with RawClient(servers) as raw:
             configure(
                 raw,
@@ -95,7 +95,7 @@ class KafkaGroup(NativeGroup):
         offsets = [confluent_kafka.TopicPartition(self.name, *place) for place in last.items()]
         for place in last.items():
             self.history.note(Kind.COMMITTING, -1, place, by=by)
-        with suppress(confluent_kafka.KafkaException):  # it may hold or not
+        with suppress(confluent_kafka.KafkaException):  # the commit may hold or not
             for each in consumer.commit(offsets=offsets, asynchronous=False):
                 if each.error is None:
                     self.history.note(Kind.COMMITTED, -1, (each.partition, each.offset), by=by)

@@ -1,8 +1,8 @@
 """A user who may read and write a topic, and tries to write as the other producers of it.
 
 He takes the ids, epochs and sequences that he reads in the log, and the ids that a counter would
-give next, and sends batches under them: with the number that comes next, with those behind it, and
-with a newer epoch; with raw requests of Kafka's protocol and of the native one.
+allocate next, and sends batches under them: with the next sequence, with later ones, and with a
+newer epoch; by raw requests of Kafka's protocol and of the native one.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from tests.native_frontend.raw import RawClient as NativeClient
 
 VALUE = b"hostile"
 FUTURE = range(300)
-"""Producer ids that a counter from 0 on would give, as earlier versions had."""
+"""Producer ids that a counter starting at 0 would allocate, as earlier versions did."""
 _AT_ONCE = 8
 _LATELY = 6
-"""Ids that are taken from the log at a time: the newest."""
+"""Number of ids that are taken from the log at a time: the newest."""
 
 Producer = tuple[int, int, int]
-"""Id, epoch and the sequence that comes next."""
+"""Id, epoch and next sequence."""
 
 
 class Hostile:
-    """Stop it with `is_over`. `outcomes` counts what the broker said; `taken` has the batches that
-    it took.
+    """A hostile client; `is_over` stops it. `outcomes` counts the broker's responses; `taken` has
+    the batches that it accepted.
     """
 
     def __init__(self, topic: str, user: str, token: str) -> None:
@@ -54,8 +54,8 @@ class Hostile:
     # ── Kafka's protocol, in a thread ─────────────────────────────────────────────────────────────
 
     def work(self, bootstrap: str) -> None:
-        """Attack until told to stop; the broker may go and come back. `failure` is what ended it
-        before.
+        """Attack until stopped; the broker may restart meanwhile. `failure` is the error that ended
+        it early.
         """
         try:
             self._attack(bootstrap)
@@ -78,7 +78,7 @@ class Hostile:
             raise ConnectionError("not let in")
 
     def _read(self, raw: RawClient) -> list[Producer]:
-        """The producers that wrote lately."""
+        """Return the producers that wrote lately."""
         found: dict[tuple[int, int], int] = {}
         answer = raw.call(fetch(11, self._topic, [{"partition": 0, "fetch_offset": self._offset}]))
         for topic in answer.responses:
@@ -92,7 +92,7 @@ class Hostile:
         return [(*who, then) for who, then in found.items()][-_LATELY:]
 
     def send(self, raw: RawClient, producers: list[Producer]) -> None:
-        """Publish a batch as each of them."""
+        """Publish a batch as each producer."""
         for start in range(0, len(producers), _AT_ONCE):
             chunk = producers[start : start + _AT_ONCE]
             for each in chunk:
@@ -110,8 +110,8 @@ class Hostile:
     # ── the native protocol ───────────────────────────────────────────────────────────────────────
 
     async def attack_natively(self, host: str, port: int, producers: list[Producer]) -> list[str]:
-        """Open a channel as each of them, then publish as each; the codes of what was refused, ""
-        for what was not.
+        """Open a channel as each producer, then publish as each. Return the codes of refusals, ""
+        for accepted batches.
         """
         client = NativeClient(*await asyncio.open_connection(host, port))
         await client.hello(credentials={"token": self._token})
@@ -132,7 +132,7 @@ class Hostile:
 
 
 def _headers(data: bytes) -> list[Any]:
-    """Headers of whole batches."""
+    """Yield the headers of whole batches."""
     found, position = [], 0
     while position + HEADER_BYTES <= len(data):
         header = parse_header(data, position)

@@ -1,4 +1,4 @@
-"""HTTP: messages with an idempotency key, sent again until there is an answer; and workers of a
+"""HTTP: messages with an idempotency key, sent again until there is a response; and workers of a
 queue with priorities.
 """
 
@@ -20,10 +20,12 @@ from tests.crash.loads.topic import BURST, PAUSE_S, in_topic
 from tests.crash.publisher import PARTITIONS, connect_eagerly
 
 _AWAY = frozenset({409, 425, 429, 503, 507})
-"""Its first request is still at work, the broker starts or stops, or its disk is full."""
+"""Codes of temporary refusals: the first request is still running, the broker starts or stops, or
+its disk is full.
+"""
 
 _WAITING = 30
-"""Messages of a queue that wait, so that there is something to choose."""
+"""Messages of a queue that wait, so that there is a choice."""
 
 
 def session() -> aiohttp.ClientSession:
@@ -31,7 +33,7 @@ def session() -> aiohttp.ClientSession:
 
 
 async def ask(http: aiohttp.ClientSession, url: str, **request: Any) -> Any:
-    """The answer to a POST; ConnectionError where the broker says that it cannot just now."""
+    """Return the response to a POST. Raise ConnectionError if the broker refuses it for now."""
     async with http.post(url, **request) as answer:
         if answer.status in _AWAY:
             raise ConnectionError(await answer.text())
@@ -41,7 +43,7 @@ async def ask(http: aiohttp.ClientSession, url: str, **request: Any) -> Any:
 
 
 class HttpPublisher:
-    """Each message is there once, however often its request was sent."""
+    """An HTTP publisher: each message exists once, however often its request was sent."""
 
     name = "http"
 
@@ -87,7 +89,7 @@ class HttpPublisher:
 async def published(
     http: aiohttp.ClientSession, url: str, number: int, history: History, **headers: str
 ) -> None:
-    """Publish with a key until there is an answer."""
+    """Publish with a key until there is a response."""
     headers["Idempotency-Key"] = f"{url.rpartition('/v1/')[2]}-{number}"
     answered = asyncio.Event()
 
@@ -167,7 +169,7 @@ class HttpWorkers:
                 self.history.note(Kind.UNANSWERED)
                 raise
             for number, code in zip(leases.values(), codes, strict=True):
-                # Who asks again is told NOT_LEASED where the first time held.
+                # A repeated request gets NOT_LEASED if the first one took effect.
                 if not code or (tries > 1 and code == "NOT_LEASED"):
                     self.history.note(Kind.SETTLED, number, what=ACK)
             answered.set()

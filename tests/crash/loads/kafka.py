@@ -32,10 +32,10 @@ EAGER: dict[str, Any] = {
 
 
 class Threaded:
-    """librdkafka blocks, so it works in a thread."""
+    """A load in a thread, because librdkafka blocks."""
 
     is_given_up = False
-    """The run is over, and nothing has to come to its end."""
+    """Set when the run is over and unfinished work may be dropped."""
 
     async def run(self, broker: RunningBroker, stop: asyncio.Event) -> None:
         over = threading.Event()
@@ -54,7 +54,7 @@ class Threaded:
         raise NotImplementedError
 
     def again(self, work: Callable[[], object]) -> None:
-        """Do it until it is done, or has failed for good."""
+        """Repeat a step until it succeeds or fails for good."""
         while True:
             try:
                 work()
@@ -66,7 +66,7 @@ class Threaded:
 
 
 class KafkaProducer(Threaded):
-    """As the native producer's promise, through Kafka's listener."""
+    """The promise of the native producer, through Kafka's listener."""
 
     name = "kafka"
 
@@ -146,8 +146,8 @@ class KafkaTransactions(Threaded):
         return producer
 
     def _one(self, producer: confluent_kafka.Producer, number: int) -> bool:
-        """One transaction; False: the producer is of no use any more, and what became of the
-        transaction is not known.
+        """Run one transaction. Return False if the producer is of no more use, and the
+        transaction's outcome is unknown.
         """
         commits = self._dice.random() < 0.6
         try:
@@ -179,7 +179,7 @@ class KafkaTransactions(Threaded):
 
 
 class KafkaCopies(Threaded):
-    """Consume, produce, and commit what was consumed in the same transaction: every input before
+    """Consume, produce, and commit the consumed offsets in the same transaction: every input before
     the group's offsets is in the output once, and no other.
     """
 
@@ -208,14 +208,16 @@ class KafkaCopies(Threaded):
             source.poll(0)
             messages = [each for each in consumer.consume(20, 0.1) if each.error() is None]
             if messages and not self._copy(producer, consumer, messages):
-                # its position is behind what it read; the next one begins at what is committed
+                # its position is behind its reads; the next one begins at the committed offset
                 consumer.close()
                 producer, consumer = self._producer(servers), self._consumer(servers)
         consumer.close()
         assert source.flush(60) == 0
 
     def _producer(self, servers: str) -> confluent_kafka.Producer:
-        """A new one takes the id, and aborts what the last one left open."""
+        """Return a new producer that takes over the id, and aborts the open transaction of the last
+        one.
+        """
         producer = confluent_kafka.Producer(
             {
                 **EAGER,
@@ -256,8 +258,8 @@ class KafkaCopies(Threaded):
         consumer: confluent_kafka.Consumer,
         messages: list[confluent_kafka.Message],
     ) -> bool:
-        """One transaction; False: both are to be made again, and the transaction was aborted, or
-        what became of it is not known.
+        """Run one transaction. Return False if both clients must be created again, and the
+        transaction was aborted or its outcome is unknown.
         """
         ends = {each.partition() or 0: (each.offset() or 0) + 1 for each in messages}
         offsets = [confluent_kafka.TopicPartition(self._SOURCE, *each) for each in ends.items()]
@@ -282,7 +284,7 @@ class KafkaCopies(Threaded):
 
     def _abort(self, producer: confluent_kafka.Producer, error: confluent_kafka.KafkaException) -> None:
         if error.args[0].txn_requires_abort():
-            with suppress(confluent_kafka.KafkaException):  # the next producer does it
+            with suppress(confluent_kafka.KafkaException):  # left to the next producer
                 self.again(lambda: producer.abort_transaction(30))
 
     async def check(self, broker: RunningBroker) -> None:

@@ -28,8 +28,8 @@ _SESSION_TIMEOUT_S = 2.0
 
 
 class NativeProducer:
-    """Everything acknowledged is there once, where the acknowledgement says, in order; nothing is
-    there twice.
+    """An idempotent native producer: every acknowledged record exists once, at the acknowledged
+    offset, in order; no record exists twice.
     """
 
     def __init__(self, topic: str = "native", acks: str = "all") -> None:
@@ -74,7 +74,7 @@ class NativeTopic(TopicLoad):
 
 
 class NativeGroup(NativeTopic):
-    """Two members that commit: no confirmed commit is forgotten, nothing is passed over, each
+    """Two members that commit: no confirmed commit is forgotten, no record is skipped, each
     partition comes in order.
     """
 
@@ -86,11 +86,11 @@ class NativeGroup(NativeTopic):
         self._due: dict[tuple[str, int], int] = {}
         """The next offset of each member in each partition."""
         self._committed: dict[int, int] = {}
-        """As the broker has it at the end."""
+        """The committed offsets at the end."""
 
     async def read(self, broker: RunningBroker, by: str) -> None:
         fresh: set[int] = set()
-        """Partitions of which nothing was read since they were assigned."""
+        """Partitions from which nothing was read since they were assigned."""
         async with (
             await connect_eagerly(broker.url) as client,
             client.subscribe(
@@ -115,13 +115,15 @@ class NativeGroup(NativeTopic):
         for partition, message in last.items():
             place = (partition, message.offset + 1)
             self.history.note(Kind.COMMITTING, -1, place, by=by)
-            with suppress(SparrowError):  # it may hold or not, or the partition is another's by now
+            with suppress(
+                SparrowError
+            ):  # it may hold or not; others may own the partition
                 await subscription.commit(message)
                 self.history.note(Kind.COMMITTED, -1, place, by=by)
 
     def read_by(self, by: str, number: int, place: Place, fresh: set[int]) -> None:
-        """A member read something. It begins again where it was assigned the partition, or others
-        had it while it was cut off; then only at what was committed.
+        """Record a read of a member. It begins again where it was assigned the partition, or where
+        others had it while the member was cut off; then only at the committed offset.
         """
         key = (by, place[0])
         if place[0] in fresh or self._due.get(key, place[1]) != place[1]:

@@ -1,4 +1,4 @@
-"""Clients that lose their broker and come back."""
+"""Clients that lose their broker and reconnect."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from tests.crash.publisher import connect_eagerly
 
 AGAIN_S = 0.02
 TROUBLE = (OSError, EOFError, aiohttp.ClientError, SparrowError)
-"""Errors of a broker that is away, or accepts nothing now."""
+"""Errors of a broker that is down, or accepts nothing for now."""
 PATIENCE_S = 60.0
-"""The longest time until open work ends when the broker has no more faults.
-"""
+"""The longest time until pending work ends once the broker has no more faults."""
 
 
 async def again_until(stop: asyncio.Event, work: Callable[[], Awaitable[object]]) -> None:
-    """Do it again and again, over whatever happens to the broker."""
+    """Repeat a step through all faults of the broker."""
     while not stop.is_set():
         try:
             await work()
@@ -30,9 +29,7 @@ async def again_until(stop: asyncio.Event, work: Callable[[], Awaitable[object]]
 
 
 async def soon(is_so: Callable[[], bool]) -> bool:
-    """Wait until something is so; False where it takes too long, which the check finds by
-    itself.
-    """
+    """Wait for a condition. Return False if it takes too long; the check reports that by itself."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             while not is_so():
@@ -43,8 +40,8 @@ async def soon(is_so: Callable[[], bool]) -> bool:
 
 
 async def until_empty(broker: RunningBroker, queue: str) -> None:
-    """Wait until a queue (or share group) has nothing left to do; not for ever, as checks find what
-    is left.
+    """Wait until a queue (or share group) has nothing left to do; with a time limit, because checks
+    find what is left.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE_S), await connect_eagerly(broker.url) as client:

@@ -12,7 +12,7 @@ from tests.crash.publisher import connect_eagerly
 
 
 class Webhook(NativeTopic):
-    """An endpoint gets everything at least once, each time with the same id."""
+    """An endpoint that gets every message at least once, each time with the same id."""
 
     name = "hooks"
 

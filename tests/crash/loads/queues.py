@@ -27,12 +27,12 @@ from tests.crash.publisher import PARTITIONS, connect_eagerly
 
 _WORKERS = 3
 _LEASE_S = 3.0
-"""Short, so that what a crash leaves leased comes again within the test."""
+"""Short, so that leases that a crash leaves end within the test."""
 
 
 class Workers:
-    """Publishes numbered jobs, has workers lease and settle them, and notes what was handed out and
-    which settlement was confirmed.
+    """Publishes numbered jobs, lets workers lease and settle them, and records deliveries and
+    confirmed settlements.
     """
 
     name: ClassVar[str]
@@ -69,7 +69,7 @@ class Workers:
             await asyncio.gather(*workers)
 
     async def _publish_until(self, stop: asyncio.Event, client: Client) -> None:
-        """Publish until told to stop; returns when all of it is acknowledged."""
+        """Publish until stopped; return when everything is acknowledged."""
         async with client.producer(linger_ms=1) as producer:
             first = 0
             while not stop.is_set():
@@ -82,7 +82,7 @@ class Workers:
                 await asyncio.sleep(PAUSE_S)
 
     async def publish(self, producer: Producer, numbers: Iterable[int]) -> None:
-        """Send these jobs, and note it."""
+        """Publish these jobs, and record it."""
         for number in numbers:
             self.send_noted(number)
             await producer.send(self.name, b"%d" % number)
@@ -92,7 +92,9 @@ class Workers:
         self.history.note(Kind.SENT, number)
 
     async def until_done(self, broker: RunningBroker) -> None:
-        """Wait until everything is settled; not for ever, as the check finds what is not."""
+        """Wait until everything is settled; with a time limit, because the check finds what is
+        left.
+        """
         await until_empty(broker, self.name)
 
     async def _work(self, client: Client, subscriber: str, over: asyncio.Event) -> None:
@@ -103,7 +105,7 @@ class Workers:
                         asked_s = time.monotonic()
                         batch = await queue.lease(20, wait_s=0.1)
                         await asyncio.gather(*(self._handle(job, subscriber, asked_s) for job in batch.jobs))
-            except SparrowError:  # the broker is gone, or takes no more just now
+            except SparrowError:  # the broker is down, or accepts nothing for now
                 await asyncio.sleep(AGAIN_S)
 
     async def _handle(self, job: Job, by: str, asked_s: float) -> None:
@@ -114,7 +116,7 @@ class Workers:
         try:
             await getattr(job, what)()
         except SparrowError:
-            return  # it may hold or not; if not, it comes again
+            return  # the settlement may hold or not; if not, the job comes again
         self.history.note(Kind.SETTLED, number, by=by, what=what)
 
     def outcome(self, number: int) -> str:
@@ -158,8 +160,8 @@ class QueueWorkers(Workers):
 
 
 class ParentedWorkers(Workers):
-    """No record is handed out before its parents are finished: once a child was handed out, none of
-    its parents comes again.
+    """Parented jobs: no record is delivered before its parents are finished, and no parent is
+    delivered after a child.
     """
 
     name = "build"

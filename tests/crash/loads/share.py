@@ -1,5 +1,5 @@
-"""Members of a share group (KIP-932), by raw requests, so that each acknowledgement has its own
-answer.
+"""Members of a share group (KIP-932), by raw requests, so that each acknowledgement has a response
+of its own.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ShareGroup(NativeTopic):
         await until_empty(broker, self.name)
 
     def _member(self, servers: str, by: str, is_over: Callable[[], bool]) -> None:
-        """A member that begins again whenever the broker is away, under its old id."""
+        """Return a member that joins again, under its old id, whenever the broker was down."""
         member_id = str(uuid.uuid4())
         while not is_over():
             time.sleep(AGAIN_S)

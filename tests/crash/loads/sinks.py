@@ -1,5 +1,5 @@
 """A query that writes batches into a sink as Spark's tasks and driver do: staged by two tasks,
-committed by one call, begun again by later runs.
+committed by one call, restarted by later runs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from tests.crash.publisher import PARTITIONS, number_of, read_all
 _TASKS = 2
 _RECORDS = 6
 _LOSER = 1_000_000
-"""Records that no driver commits have numbers from here on."""
+"""First number of records that no driver commits."""
 
 
 class SinkQuery(Threaded):
-    """Each batch whose commit returned is there once and whole; of what lost nothing is seen."""
+    """A query with a sink: each batch whose commit returned is there once and whole; nothing of
+    losing attempts is visible.
+    """
 
     name = "sink"
 
@@ -64,7 +66,7 @@ class SinkQuery(Threaded):
             made = stage(
                 session, sink=self.name, query="q", run=run, batch=number, task=task, timeout_ms=60_000
             )
-            if made is None:  # the run before has committed it, and heard no answer
+            if made is None:  # the run before has committed it, and received no response
                 self._committed.append(number)
                 return
             is_loser = task == _TASKS
@@ -92,7 +94,7 @@ class SinkQuery(Threaded):
             writer.close()
 
     async def check(self, broker: RunningBroker) -> None:
-        # Whatever was left open is dropped by the run that commits the next batch.
+        # Open stages are dropped by the run that commits the next batch.
         await asyncio.to_thread(self._last_batch)
         found = [
             number_of(each) for each in await read_all(broker.url, self.name, isolation="read_committed")

@@ -1,5 +1,5 @@
-"""Server-Sent Events, resumed by Last-Event-ID, of what is published over a WebSocket that another
-WebSocket follows.
+"""Server-Sent Events, resumed by Last-Event-ID, of messages published over a WebSocket, which
+another WebSocket follows.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tests.crash.loads.http import session
 from tests.crash.loads.topic import PAUSE_S, TopicLoad
 
 _SILENCE_S = 10.0
-"""A connection over which nothing comes for so long is given up."""
+"""Silence after which a connection is given up."""
 
 
 class Streams(TopicLoad):
     """WebSocket streams: confirmed messages exist once, in the order of the frames; both readers
-    get each once, in order, over all faults.
+    get each once, in order, through all faults.
 
     No reader may get a record that is not on stable storage and is lost later: a kill -9 loses
     nothing that was read.

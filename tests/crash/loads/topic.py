@@ -1,4 +1,4 @@
-"""Base of the loads that publish to a topic of their own, and maybe read it."""
+"""Base of the loads that publish to a topic of their own, and optionally read it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.crash.publisher import connect_eagerly, number_of, read_all
 
 BURST = 5
 PAUSE_S = 0.04
-"""After each burst: there are many loads at a time, and none of them has to be fast."""
+"""Pause after each burst: there are many loads at a time, and none of them has to be fast."""
 
 
 class TopicLoad:
-    """Publishes numbered messages until told to stop; readers go on until they have all that was
-    acknowledged. What was not acknowledged is not sent again.
+    """Publishes numbered messages until stopped; readers continue until they have every
+    acknowledged message. Unacknowledged messages are not sent again.
     """
 
     name: str
@@ -38,7 +38,7 @@ class TopicLoad:
 
     async def run(self, broker: RunningBroker, stop: asyncio.Event) -> None:
         over = asyncio.Event()
-        async with asyncio.TaskGroup() as group:  # whose tasks end it with what they did not expect
+        async with asyncio.TaskGroup() as group:  # whose unexpected errors end it
             reading = [
                 group.create_task(again_until(over, lambda by=f"r{number}": self.read(broker, by)))
                 for number in range(self.readers)
@@ -49,7 +49,7 @@ class TopicLoad:
                 each.cancel()
 
     def burst(self) -> list[int]:
-        """The numbers of the next messages; the caller sends them."""
+        """Return the numbers of the next messages; the caller sends them."""
         numbers = list(range(self._sent, self._sent + BURST))
         self._sent += BURST
         for number in numbers:
@@ -57,16 +57,16 @@ class TopicLoad:
         return numbers
 
     async def publish(self, broker: RunningBroker, stop: asyncio.Event) -> None:
-        """Publish over one connection until that is lost, or for a while."""
+        """Publish over one connection until it is lost, or for a while."""
         raise NotImplementedError
 
     async def read(self, broker: RunningBroker, by: str) -> None:
-        """Read over one connection until that is lost, or for a while."""
+        """Read over one connection until it is lost, or for a while."""
         raise NotImplementedError
 
     async def until_done(self, broker: RunningBroker) -> None:
-        """Wait until readers have what is due to them; not for ever, as the check finds what they
-        do not have.
+        """Wait until readers have all messages; with a time limit, because the check finds missing
+        ones.
         """
         await soon(self.is_done)
 
@@ -98,5 +98,5 @@ class TopicLoad:
 
 
 async def in_topic(broker: RunningBroker, topic: str) -> list[Found]:
-    """All that is in a topic."""
+    """Return all values in a topic."""
     return [Found(number_of(each), each.partition, each.offset) for each in await read_all(broker.url, topic)]

@@ -33,28 +33,28 @@ class Machine(RunningBroker):
     _host: MachineHost
 
     def power_off_after(self, calls: int) -> None:
-        """Lose power after so many more calls that change the disk; of a machine that is off: in
-        its next start, if that has so many.
+        """Lose power after so many more calls that change the disk; if the machine is off: in its
+        next start, if that has so many.
         """
         self._host.power_off_after(calls)
 
     def wait_until_off(self, timeout_s: float = 10.0) -> bool:
-        """Returns when the machine is off. False: the time was over before, and it was switched off
-        then.
+        """Wait until the machine is off. Return False if the timeout ended first, and it was
+        switched off then.
         """
         return self._host.wait_until_off(timeout_s)
 
     def fill(self, left_bytes: int) -> None:
-        """Another program takes all of the disk's room but so much. The machine must be on."""
+        """Let another program use all of the disk's space but so much. The machine must be on."""
         self._host.tell(f"fill {left_bytes}")
 
     def free(self) -> None:
-        """It gives the room back."""
+        """Free the space of that program."""
         self._host.tell("free")
 
     @property
     def power_failures(self) -> int:
-        """The number of power failures."""
+        """Return the number of power failures."""
         return self._host.power_failures
 
 
@@ -66,10 +66,10 @@ def simulated_machine(
     longest_sync_s: float = 0.002,
     **options: object,
 ) -> Iterator[Machine]:
-    """A machine that runs for the length of the block.
+    """Yield a machine that runs for the length of the block.
 
     Args:
-        seed: what power failures take and leave.
+        seed: decides what power failures lose.
         capacity_bytes: the size of the disk.
         longest_sync_s: a sync takes up to so long, so that others work meanwhile.
         options: those of `sparrow serve`, by the names of `ServerConfig`.

@@ -35,24 +35,24 @@ class Disk(FaultyFileSystem):
         self._sync_dice = random.Random(seed)
 
     def power_off_after(self, calls: int) -> None:
-        """The next call is number 1."""
+        """Lose power in a later call; the next call is number 1."""
         with self._lock:
             self._off_at = self.calls + max(1, calls)
 
     def stay_on(self) -> None:
-        """Whatever was said of the power does not hold any more."""
+        """Cancel an announced loss of power."""
         with self._lock:
             self._off_at = None
 
     def lose_power(self) -> None:
-        """Now."""
+        """Lose power now."""
         with self._lock:
             self._off_at = None
             self.crash()
             self.at_power_off()
 
     def fill(self, left_bytes: int) -> None:
-        """Another program takes all but so much."""
+        """Let another program use all but so many bytes."""
         with self._lock:
             self.taken_bytes = max(0, self.capacity_bytes - super().used_bytes - left_bytes)
 
@@ -61,8 +61,8 @@ class Disk(FaultyFileSystem):
         return super().used_bytes + self.taken_bytes
 
     def sync(self, fd: int) -> None:
-        """A device takes its time, others go on meanwhile, and what they write then is not part of
-        it.
+        """Sync, which takes time; others continue meanwhile, and their writes are not part of the
+        sync.
         """
         if not self._longest_sync_s:
             super().sync(fd)
@@ -86,8 +86,8 @@ class Disk(FaultyFileSystem):
     # ── images ──
 
     def image(self) -> bytes:
-        """The disk as it is, with what its cache holds. Descriptors and locks are no part of it:
-        they end with the process.
+        """Return the disk as it is, with the content of its cache. Descriptors and locks are not
+        included: they end with the process.
         """
         with self._lock:
             return pickle.dumps({name: getattr(self, name) for name in _KEPT}, protocol=5)
@@ -100,7 +100,7 @@ class Disk(FaultyFileSystem):
                 setattr(self, name, value)
 
     def save(self, path: str) -> None:
-        """Keep the image in a file, whole or not at all."""
+        """Save the image to a file, whole or not at all."""
         image = self.image()
         with open(f"{path}.new", "wb") as file:
             file.write(image)

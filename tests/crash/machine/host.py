@@ -44,7 +44,9 @@ class MachineHost:
     # ── Host ──
 
     def start(self, config: ServerConfig, given: Mapping[str, object]) -> Ready:
-        """Returns once clients can connect. A power failure on the way is one more start."""
+        """Start the machine; return once clients can connect. A power failure meanwhile is one more
+        start.
+        """
         while True:
             process = self._switch_on(given)
             if self._is_ready(process):
@@ -52,26 +54,28 @@ class MachineHost:
                     return Ready(**json.load(file))
 
     def stop(self) -> None:
-        """SIGTERM, and wait. A power failure meanwhile is no error: it is off."""
+        """Stop it with SIGTERM, and wait. A power failure meanwhile is no error: the machine is
+        off.
+        """
         process = self._process
         if process is not None:
             process.terminate()
             self._expect(self._ended(process), 0, POWER_LOST)
 
     def kill(self) -> None:
-        """kill -9 of the broker: its process ends at once, the kernel's cache stays."""
+        """Kill the broker with kill -9: its process ends at once, the kernel's cache stays."""
         process = self._process
         if process is not None:
             self.tell("kill")
             with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGCONT)  # one that is stopped would not hear it
+                process.send_signal(signal.SIGCONT)  # a stopped process would not receive it
             self._expect(self._ended(process), KILLED, POWER_LOST)
 
     # ── power ──
 
     def power_off_after(self, calls: int) -> None:
-        """After so many more calls that change the disk; of a machine that is off: in its next
-        start, if that has so many.
+        """Lose power after so many more calls that change the disk; if the machine is off: in its
+        next start, if that has so many.
         """
         if self._process is None:
             self._off_after = calls
@@ -92,10 +96,10 @@ class MachineHost:
         return was_off
 
     def tell(self, command: str) -> None:
-        """See `__main__`. One that is off hears nothing."""
+        """Send a command (see `__main__`). It has no effect on a machine that is off."""
         process = self._process
         if process is not None and process.stdin is not None:
-            with suppress(OSError):  # it went off just now
+            with suppress(OSError):  # the machine has just gone off
                 process.stdin.write(f"{command}\n".encode())
                 process.stdin.flush()
 
@@ -128,7 +132,7 @@ class MachineHost:
         return self._process
 
     def _is_ready(self, process: subprocess.Popen[bytes]) -> bool:
-        """Waits. False: the power went off first."""
+        """Wait until clients can connect. Return False if the power failed first."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not os.path.exists(self._ready_path):
             if process.poll() is not None:
@@ -142,7 +146,7 @@ class MachineHost:
         return True
 
     def _ended(self, process: subprocess.Popen[bytes]) -> int:
-        """Wait for the end of the process; its exit code."""
+        """Wait for the end of the process; return its exit code."""
         try:
             code = process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:

@@ -12,18 +12,18 @@ KILLED = 137
 
 @dataclass(frozen=True)
 class Orders:
-    """Written as JSON."""
+    """Options of a start, written as JSON."""
 
     image_path: str
-    """Where the disk is while the machine is off. None there: the disk is new."""
+    """Path of the disk's image while the machine is off. A missing file means a new disk."""
     ready_path: str
-    """Written when clients can connect."""
+    """Path of a file that is written when clients can connect."""
     seed: int
     """Seed of a new disk: decides what a power failure loses."""
     capacity_bytes: int
     """Capacity of a new disk."""
     options: dict[str, Any] = field(default_factory=dict)
-    """The server's, by the names of `ServerConfig`."""
+    """Options of the server, by the names of `ServerConfig`."""
     power_off_after: int | None = None
     """Lose power after so many calls that change the disk, if the start has so many."""
     longest_sync_s: float = 0.0

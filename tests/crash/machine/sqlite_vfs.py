@@ -120,7 +120,7 @@ _left_open: list[_DiskVfs] = []
 
 
 def why_unavailable() -> str:
-    """Why SQLite cannot be put on the simulated disk here; "": it can."""
+    """Return why SQLite cannot be put on the simulated disk here; "" if it can."""
     try:
         _library()
     except (ImportError, OSError, AttributeError) as error:
@@ -130,7 +130,7 @@ def why_unavailable() -> str:
 
 @contextmanager
 def sqlite_on(fs: FaultyFileSystem) -> Iterator[str]:
-    """Register a VFS for the disk; its name is what `vfs=` in a database's URI says. Close the
+    """Register a VFS for the disk; return its name, for `vfs=` in a database's URI. Close the
     databases before the end.
     """
     library = _library()
@@ -141,7 +141,7 @@ def sqlite_on(fs: FaultyFileSystem) -> Iterator[str]:
         yield vfs.name
     finally:
         library.sqlite3_vfs_unregister(ctypes.byref(vfs.structure))
-        # of a database that a failed test left open: it would call into nothing
+        # databases that a failed test left open would call into freed memory
         if vfs.has_open_files:
             _left_open.append(vfs)
 
@@ -158,7 +158,7 @@ def _library() -> Any:
 
 
 class _DiskVfs:
-    """The methods, and what keeps them alive. Called on any thread, by SQLite."""
+    """The methods, and references that keep them alive. Called on any thread, by SQLite."""
 
     def __init__(self, fs: FaultyFileSystem, name: str, library: Any) -> None:
         self.name = name
@@ -284,7 +284,7 @@ def _not_reserved(_file: int, out: Any) -> None:
 
 
 def _guarded(method: Callable[..., int | None], failure: int) -> Callable[..., int]:
-    """A method of C's kind: it answers a code, and raises nothing."""
+    """Return a method for C: it returns a code, and raises nothing."""
 
     def answer(*arguments: Any) -> int:
         try:

@@ -53,7 +53,9 @@ class DiskFiles:
 
 
 def log_store(fs: FaultyFileSystem, clock: Clock | None, options: StorageOptions) -> LocalLogStore:
-    """With a small journal, which is used again more often, and of which images are small."""
+    """Return a log store with a small journal, which is reused more often, and whose images are
+    small.
+    """
     return LocalLogStore(DATA_DIR, fs, clock, replace(options, journal_file_bytes=JOURNAL_FILE_BYTES))
 
 

@@ -1,5 +1,5 @@
-"""Short lives of brokers that are filmed: each notes what it asks for and what it was promised, and
-can say of a disk as it was at any moment whether that holds.
+"""Short lives of brokers that are filmed: each records its requests and promises, and can check a
+disk as it was at any moment against them.
 
 Unlike the loads of `tests/crash/loads` they run in one process and always do the same, so that a
 crash can be tried at every single step.
@@ -39,11 +39,11 @@ class Notes:
 
 
 class Story(Protocol):
-    """A life in two acts: between them the process is killed, and `live` goes on with the broker
+    """A life in two acts: between them the process is killed, and `live` continues with the broker
     that is sent to it.
 
     `check` runs on each of many brokers that found a disk as a crash at some moment of that life
-    left it, maybe twice on the same.
+    left it, possibly twice on the same.
     """
 
     name: str
@@ -52,14 +52,14 @@ class Story(Protocol):
     def live(self, broker: Broker) -> AsyncGenerator[None, Broker]: ...
 
     async def check(self, broker: Broker, notes: Notes) -> None:
-        """Raises AssertionError: a promise in the notes does not hold."""
+        """Check the promises in the notes. Raise AssertionError if one does not hold."""
         ...
 
 
 def batch(
     *values: bytes, producer_id: int = -1, epoch: int = -1, sequence: int = -1, **options: Any
 ) -> bytes:
-    """Record batch of values, with the identity of a producer."""
+    """Return a record batch of values, with the identity of a producer."""
     return build_batch(
         list(values),
         timestamps=WALL_MS,
@@ -71,7 +71,7 @@ def batch(
 
 
 async def records_of(broker: Broker, topic: str) -> list[Record]:
-    """Every record of a topic that is there, committed or not; none of one that is not."""
+    """Return every record of a topic, committed or not; none if the topic does not exist."""
     found: list[Record] = []
     described = broker.parts.topic_registry.find(topic)
     for partition in described.partitions if described is not None else ():
@@ -86,8 +86,8 @@ async def records_of(broker: Broker, topic: str) -> list[Record]:
 
 
 def assert_between(observed: Hashable, states: list[Any], notes: Notes) -> None:
-    """`observed` is the state after the last step that was promised, or after the one that was
-    asked for last.
+    """Check that `observed` is the state after the last promised step, or after the last requested
+    one.
     """
     done, asked = notes.last("done", 0), notes.last("asked", 0)
     assert observed in states[done : asked + 1], f"{observed!r} is neither of {states[done : asked + 1]!r}"

@@ -39,8 +39,8 @@ class _State(NamedTuple):
 
 
 class Entries:
-    """After a crash everything is as after the last step that returned, or as after the one that
-    was under way.
+    """Topics and offsets: after a crash everything is as after the last step that returned, or as
+    after the pending one.
     """
 
     name = "entries"

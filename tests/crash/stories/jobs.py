@@ -1,4 +1,4 @@
-"""Work queues: one in order of arrival whose jobs are acknowledged, given back and rejected; one
+"""Work queues: one in order of arrival whose jobs are acknowledged, released and rejected; one
 whose jobs have parents.
 """
 
@@ -67,7 +67,7 @@ class _Queue:
             self.notes.add(verb.name, number)
 
     async def _take(self, consumer: QueueConsumer, count: int) -> dict[int, int]:
-        """number → delivery count; sentinels have negative numbers."""
+        """Lease jobs; return number → delivery count. Sentinels have negative numbers."""
         found: dict[int, int] = {}
         for leased in await consumer.lease(count, wait_ms=1000):
             for _, data in split(leased.data):
@@ -80,8 +80,8 @@ class _Queue:
         return found
 
     async def take_all(self, broker: Broker) -> dict[int, int]:
-        """Everything that is ready after a restart: up to a record that is published now. number →
-        delivery count.
+        """Return everything that is ready after a restart, up to a record that is published now:
+        number → delivery count.
         """
         sentinel, found = -next(_sentinels), Counter[int]()
         await broker.records.publish(self.name, 0, batch(b"%d" % sentinel))
@@ -111,8 +111,8 @@ class _Queue:
 
 
 class Jobs(_Queue):
-    """Acknowledged: never again. Rejected: in the dead letters once. Everything else: handed out,
-    with its deliveries counted.
+    """Acknowledged jobs never come again; rejected ones are dead letters once; all others are
+    delivered, with correct delivery counts.
     """
 
     name = "jobs"
@@ -158,7 +158,7 @@ class Jobs(_Queue):
 
 
 class Family(_Queue):
-    """A child is handed out when all its parents are acknowledged, and not before."""
+    """A child is delivered when all its parents are acknowledged, and not before."""
 
     name = "family"
     policy: dict[str, object] = {"order": "parented"}  # noqa: RUF012

@@ -17,7 +17,9 @@ _TOPIC = "keyed"
 
 
 class Keys:
-    """A client that asks again gets the first answer; every message is there once."""
+    """Publishes with keys: a client that asks again gets the first response; every message exists
+    once.
+    """
 
     name = "keys"
 

@@ -1,4 +1,4 @@
-"""An idempotent producer with acks=all, and records that nobody waits for between its own."""
+"""An idempotent producer with acks=all, and unawaited records between its own."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Records:
         for partition in range(_PARTITIONS):
             mine = [number for number in notes.all("asked") if number % _PARTITIONS == partition]
             known = [number for number in mine if number in done]
-            # The client sends again what was not confirmed, and the last one for good measure.
+            # The client sends unconfirmed batches again, and also the last confirmed one.
             for number in sorted({*known[-1:], *(set(mine) - set(known))}):
                 published = await self._send(broker, notes, number)
                 assert done.setdefault(number, published.base_offset) == published.base_offset

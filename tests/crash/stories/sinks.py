@@ -19,8 +19,8 @@ _runs = itertools.count(1)
 
 
 class Sinks:
-    """A committed batch is there once and whole, in every topic; a batch that is written again
-    after a crash is not there twice.
+    """Batches of a sink: a committed batch is there once and whole, in every topic; a batch that is
+    written again after a crash is not there twice.
     """
 
     name = "sinks"

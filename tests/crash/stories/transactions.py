@@ -18,8 +18,8 @@ _ID, _GROUP, _TOPICS = "loader", "loaders", ("left", "right")
 
 
 class Transactions:
-    """Readers of committed records see what was committed, in both topics, and nothing else; the
-    offsets go with it.
+    """Readers of committed records see the committed transactions, in both topics, and nothing
+    else; the offsets match.
     """
 
     name = "transactions"
@@ -72,7 +72,7 @@ class Transactions:
     async def check(self, broker: Broker, notes: Notes) -> None:
         if not notes.all("prepared"):
             return
-        await _initialize(broker)  # the producer comes back, and what it left open is aborted
+        await _initialize(broker)  # the producer comes back, and its open transaction is aborted
         left, right = [[int(value) for value in await read_committed(broker, topic)] for topic in _TOPICS]
         assert left == right == sorted(set(left))
         assert set(notes.all("done")) <= set(left) <= set(notes.all("asked"))

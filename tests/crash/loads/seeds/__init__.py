@@ -20,7 +20,7 @@ def port_of(broker: RunningBroker, name: str) -> int:
 
 @asynccontextmanager
 async def used(wire: Wire) -> AsyncIterator[Wire]:
-    """A connection that is closed at the end."""
+    """Yield a connection that is closed at the end."""
     try:
         yield wire
     finally:
@@ -29,8 +29,8 @@ async def used(wire: Wire) -> AsyncIterator[Wire]:
 
 
 async def is_kept(wire: Wire) -> bool:
-    """Close our side: whether all that was sent is on stable storage. Raises ConnectionError where
-    the broker, or its system, resets the connection.
+    """Close our side; return True if everything that was sent is on stable storage. Raise
+    ConnectionError if the broker, or its system, resets the connection.
     """
     wire.writer.write_eof()
     async with asyncio.timeout(TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""diy_message_broker: publishers that say goodbye, and consumers that share a cursor."""
+"""diy_message_broker: publishers that send a goodbye, and consumers that share a cursor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.seeds.diy_client import CONSUME_EMPTY, GOODBYE, DiyClient
 
 class DiyClients(TopicLoad):
     """Clients of diy_message_broker: messages that a goodbye confirmed exist once, in order. No two
-    consumers get the same message; those in flight when a connection broke are gone.
+    consumers get the same message; those in flight when a connection broke are lost.
     """
 
     name = "diy"
@@ -24,7 +24,7 @@ class DiyClients(TopicLoad):
     def __init__(self) -> None:
         super().__init__()
         self._broken = 0
-        """Questions that had no answer."""
+        """Requests without a response."""
 
     async def publish(self, broker: RunningBroker, stop: asyncio.Event) -> None:
         client = await DiyClient.connect(port_of(broker, "diy_message_broker"))

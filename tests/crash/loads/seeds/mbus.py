@@ -1,5 +1,5 @@
-"""Message Bus (mbus): producers that wait for the end of their connection, and consumers that ask
-for what is queued.
+"""Message Bus (mbus): producers that wait for the end of their connection, and consumers that
+request queued messages.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tests.seeds.mbus_client import message
 
 
 class MbusClients(TopicLoad):
-    """Clients of mbus: confirmed messages exist once, in order. Consumers get each, and maybe twice
-    if a connection broke.
+    """Clients of mbus: confirmed messages exist once, in order. Consumers get each, and possibly
+    twice if a connection broke.
     """
 
     name = "mbus"

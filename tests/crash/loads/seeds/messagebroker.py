@@ -1,4 +1,4 @@
-"""messagebroker: publishers that close their side, and a subscriber that goes on where it was."""
+"""messagebroker: publishers that close their side, and a subscriber that resumes at its position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""msbq: publishers that close their side, and streams that are pushed what is queued."""
+"""msbq: publishers that close their side, and streams that get queued messages pushed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.seeds.msbq_client import MsbqClient
 
 
 class MsbqClients(TopicLoad):
-    """Clients of msbq: confirmed messages exist once, in order. A stream gets each, and maybe twice
-    if a connection broke.
+    """Clients of msbq: confirmed messages exist once, in order. A stream gets each, and possibly
+    twice if a connection broke.
     """
 
     name = "msbq"

@@ -18,8 +18,8 @@ from tests.seeds.syncbrok_client import SyncbrokClient
 
 
 class SyncbrokClients(TopicLoad):
-    """Each message that was answered is delivered, always with the UUID of the answer, and after
-    its parent was accepted.
+    """Clients of Syncbrok: each message that was confirmed is delivered, always with the UUID of
+    the response, and after its parent was accepted.
     """
 
     name = "syncbrok"
