@@ -39,7 +39,9 @@ def anybody(producer_id: int, *, is_remembered: bool) -> None:
 
 
 class Run:
-    """A partition over a store that confirms appends on command, and another one after a restart."""
+    """A partition over a store that confirms appends on command, and another one after a
+    restart.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop

@@ -49,7 +49,9 @@ def _run(*command: str, directory: Path = HERE) -> str:
 
 
 def java(work: Path) -> str:
-    """Run Kafka's Java clients, then Kafka's dump tool on the segments that Sparrow wrote for them."""
+    """Run Kafka's Java clients, then Kafka's dump tool on the segments that Sparrow wrote for
+    them.
+    """
     executable, compiler, jars = _tool("java"), _tool("javac"), _classpath()
     programs = ("Compat", "ShareCompat", "TransactionCompat")
     sources = [str(HERE / "java" / f"{each}.java") for each in programs]

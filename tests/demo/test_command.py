@@ -108,7 +108,7 @@ def start(repo: Path, out: Path, temporary: Path) -> subprocess.Popen[str]:
 
 
 def children(pid: int, count: int) -> list[psutil.Process]:
-    """Once there are so many."""
+    """Wait for so many child processes, and return them."""
     deadline = time.monotonic() + 20
     while len(found := psutil.Process(pid).children(recursive=True)) < count:
         assert time.monotonic() < deadline, found
@@ -116,7 +116,9 @@ def children(pid: int, count: int) -> list[psutil.Process]:
 
 
 def until_gone(family: list[psutil.Process]) -> None:
-    """A worker that was about to start when the signal came ends by itself, a moment later."""
+    """Wait until the processes are gone: a worker that was about to start when the signal came ends
+    by itself, a moment later.
+    """
     deadline = time.monotonic() + 10
     while left := [each for each in family if is_alive(each)]:
         assert time.monotonic() < deadline, left
@@ -130,7 +132,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def until_told(process: subprocess.Popen[str], line: str) -> None:
-    """Read what it says until it says this."""
+    """Read the output until it contains this text."""
     assert process.stderr is not None
     said = []
     for each in process.stderr:

@@ -1,5 +1,5 @@
-"""The order in which a source is published: shuffled, the same every time, and never held as a
-whole.
+"""The order in which a source is published: shuffled, the same every time; the source is never held
+in memory as a whole.
 """
 
 from __future__ import annotations

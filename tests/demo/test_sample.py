@@ -1,5 +1,5 @@
-"""The made-up history of the package is what its script makes, and has what the demonstration
-needs.
+"""The made-up history of the package equals the output of its script, and has all shapes that the
+demonstration needs.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Commits:
 
 
 class NoSpark:
-    """In place of the pipeline's stage; has what it was given."""
+    """A stage in place of the pipeline's; records its contexts."""
 
     def __init__(self, *, holds: bool = True) -> None:
         self.contexts: list[Context] = []
@@ -75,9 +75,7 @@ def broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Leases end sooner, an absent broker is not waited for, and what is kept lies where the test's
-    files do.
-    """
+    """Shorten leases, do not wait for an absent broker, and keep files in the test's directory."""
     monkeypatch.setattr(stages, "LEASE_MS", 1000)
     monkeypatch.setattr(surroundings, "CONNECT_TIMEOUT_S", 0.1)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -1,4 +1,4 @@
-"""A stream's table is what its list says, not what lies in the directory."""
+"""A stream's table consists of the files in its list, not of those in the directory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The verifier accepts exactly the causal orders, and sees whatever is missing, unknown or too
-much.
+"""The verifier accepts exactly the causal orders, and detects missing, unknown and surplus
+messages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def lines(ids: list[str]) -> list[HandledLine]:
 
 
 def is_causal(order: list[str], graph: Graph) -> bool:
-    """As a reader with a memory would see it."""
+    """Return True if a reader with a memory would find every message after its parents."""
     parents = dict(graph)
     seen: set[str] = set()
     for each in order:
@@ -99,8 +99,8 @@ def told(
     lost: int = 0,
     **queue: int,
 ) -> set[str]:
-    """The names of the checks that did not hold: two messages, and a worker that died with both,
-    one of them handled.
+    """Return the names of the checks that did not hold for two messages, and a worker that died
+    with both, one of them handled.
     """
     handled = [*lines(["a", "b"]), *(HandledLine(each, by, 2) for each in again)]
     found = compare(handled, [("a", ()), ("b", ("a",))])

@@ -1,4 +1,6 @@
-"""Drives a classic group as its members do: tickets are numbers, responses are kept by ticket."""
+"""A driver of a classic group in place of its members: tickets are numbers, responses are kept by
+ticket.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,7 @@ class Driver:
         return response.assignment
 
     def stable(self, *instances: str | None, **changes: Any) -> list[str]:
-        """Make a stable group of so many members; their ids, the leader's first."""
+        """Make a stable group of so many members; return their ids, the leader's first."""
         tickets = [self.join(instance_id=instance, **changes) for instance in instances]
         self.advance(1)
         responses = [self.joined(ticket) for ticket in tickets]
@@ -107,7 +109,7 @@ class Driver:
         return ids
 
     def all_sync(self, ids: list[str], generation: int) -> None:
-        """Everybody syncs; each is assigned its own id."""
+        """Sync all members; each is assigned its own id."""
         leader = self.group.leader
         for member_id in ids:
             given = {m: m.encode() for m in self.group.members} if member_id == leader else {}

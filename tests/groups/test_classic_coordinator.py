@@ -55,7 +55,7 @@ NOBODY_LEFT = msgspec.msgpack.encode((1, "consumer", "", "", ()))
 
 
 class Silent:
-    """A native member that listens to nothing."""
+    """A native member that ignores all calls."""
 
     def on_assign(self, epoch: int, added: Sequence[TopicPartition]) -> None: ...
 
@@ -242,7 +242,7 @@ async def test_a_group_that_cannot_be_read_stops_the_start(meta: MemoryMetaStore
 async def test_entries_of_version_1_of_a_classic_group_are_read(
     meta: MemoryMetaStore, clock: ManualClock
 ) -> None:
-    """The bytes as the first release writes them; later ones may have more fields."""
+    """The bytes are those of the first release; later entries may have more fields."""
     member = b"\x99\xa1m\xa1i\xa1c\xa2/h\xcd\x27\x10\xcd\xea\x60\x91\x92\xa5range\xc4\x01s\xc4\x01x\xc3"
     group = b"\x96\x07\xa8consumer\xa5range\xa1m\x91" + member + b"\xc3"
     await meta.write([Put("classic-group", "g", group)])

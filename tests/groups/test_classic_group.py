@@ -446,7 +446,7 @@ def test_a_rebalance_does_not_wait_for_a_pending_member_that_the_group_has_no_ro
     assert isinstance(refused, MemberIdRequired)
     second = d.join()
     again = d.join(first)
-    assert again not in d.responses  # it waits for who has only an id
+    assert again not in d.responses  # it waits for the member that has only an id
     third = d.join(refused.member_id)
     assert isinstance(d.responses[third], GroupFull)
     assert d.joined(again).generation == d.joined(second).generation == 2

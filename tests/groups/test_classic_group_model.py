@@ -1,5 +1,5 @@
 """Any number of well-behaved consumers come, go, stop and come back, in any order: none is
-forgotten, and they end up in one generation.
+forgotten, and they all reach one generation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ SESSION_S = 10.0
 
 @dataclass
 class Consumer:
-    """A client: does what a client does with each response. `is_up` false: its process is gone."""
+    """A consumer that reacts to responses as clients do. `is_up` is False if its process is
+    gone.
+    """
 
     instance_id: str | None
     needs_id: bool
@@ -44,7 +46,7 @@ class Consumer:
         )
 
     def step(self, d: Driver) -> None:
-        """Look at an response, if one has come, and go on."""
+        """Handle a response, if one has come, and continue."""
         if self.ticket not in d.responses:
             return
         response = d.responses[self.ticket]
@@ -77,7 +79,9 @@ class Consumer:
 
 
 class ClassicGroupMachine(RuleBasedStateMachine):
-    """Static instance ids are unique among those that are up, as operators must see to."""
+    """A group and its consumers. Static instance ids are unique among those that are up, as
+    operators must ensure.
+    """
 
     def __init__(self) -> None:
         super().__init__()

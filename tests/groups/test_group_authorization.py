@@ -36,7 +36,7 @@ A, B = ("a", 0), ("b", 0)
 
 
 class Granted:
-    """Allows what is listed."""
+    """An authorizer that allows the listed rights."""
 
     def __init__(self) -> None:
         self.allowed: set[tuple[Operation, ResourceType, str]] = set()

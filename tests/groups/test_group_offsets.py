@@ -103,7 +103,7 @@ async def test_a_entry_that_is_no_offset_is_reported(key: str, value: bytes) -> 
 
 
 async def test_entries_of_version_1_are_read() -> None:
-    """The bytes as the first release writes them; later ones may have more fields."""
+    """The bytes are those of the first release; later entries may have more fields."""
     meta = MemoryMetaStore()
     await meta.write([Put("offset", '["g","a",1]', b"\x94\x0a\xa4note\x03\xcd\x03\xe8")])
     await meta.write([Put("offset", '["g","a",0]', b"\x96\x0a\xa4note\x03\xcd\x03\xe8\xff\xc3")])

@@ -42,7 +42,9 @@ Partitions = set[tuple[str, int]]
 
 
 class Group(Protocol):
-    """A group with its members, which hold what they were told until they have given it up."""
+    """A group with its members, which keep their assigned partitions until they have released
+    them.
+    """
 
     holding: dict[str, Partitions]
 
@@ -56,7 +58,7 @@ class Group(Protocol):
     def leave(self, member_id: str) -> None: ...
 
     def step(self, member_id: str) -> None:
-        """Let a member do what it was told: give up partitions, take others."""
+        """Let a member follow its assignment: release partitions, take others."""
         ...
 
     def grow(self, topic: str, partitions: int) -> None: ...
@@ -141,7 +143,7 @@ class AskingGroup:
         if response.assignment is not None:
             told = self._named(response.assignment)
             given_up = self.holding[member_id] - told
-            if given_up:  # first it gives up, and says so with its next heartbeat
+            if given_up:  # it releases first, and reports that with its next heartbeat
                 self.holding[member_id] -= given_up
             else:
                 self.holding[member_id] = told

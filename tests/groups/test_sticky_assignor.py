@@ -27,7 +27,7 @@ def loads(assignment: dict[str, set[TopicPartition]]) -> list[int]:
 
 
 def moved(before: dict[str, set[TopicPartition]], after: dict[str, set[TopicPartition]]) -> int:
-    """Partitions that had a member which is still there, and have another one now."""
+    """Return the partitions whose member is still there, and which have another one now."""
     return sum(len(before[member] - after[member]) for member in before.keys() & after.keys())
 
 
@@ -112,7 +112,7 @@ def test_the_order_of_the_input_does_not_matter(
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 40))
 def test_no_more_moves_than_balance_needs(before_members: int, after_members: int, count: int) -> None:
-    """With one subscription, what moves is what the grown members lack."""
+    """With one subscription, moved partitions are those that the grown members lack."""
     before = assign(same(before_members, "a"), {"a": count}, {})
     after = assign(same(after_members, "a"), {"a": count}, before)
     grown = after.keys() - before.keys()

@@ -20,7 +20,7 @@ async def stored(http: Http) -> list[str]:
 
 
 async def until(condition: object) -> None:
-    """Poll, as there is no event for the other side of a socket."""
+    """Poll for a condition: there is no event for the other side of a socket."""
     assert callable(condition)
     async with asyncio.timeout(10):
         while not condition():

@@ -356,7 +356,7 @@ async def test_a_key_makes_a_repeated_request_store_nothing_new(http: Http) -> N
 
 
 async def limited(http: Http) -> None:
-    """A byte per second, which is used up."""
+    """Return a broker with a quota of a byte per second, which is used up."""
     change = QuotaChange((("user", None),), (("producer_byte_rate", 1.0),))
     assert await http.broker.quotas.alter([change]) == [None]
     assert (await http.post(PUBLISH, b"x" * 1000)).status == 200

@@ -1,5 +1,5 @@
-"""A broker to which is published with idempotency keys; it can be copied as a kill -9 would leave
-it, and started again.
+"""A broker for publishes with idempotency keys; it can be copied as a kill -9 would leave it, and
+started again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Keyed:
         await self.start()
 
     def copied(self) -> str:
-        """Return what a kill -9 would leave now."""
+        """Return a copy of the data, as a kill -9 would leave it now."""
         self._copies += 1
         path = f"{self.path}-{self._copies}"
         shutil.copytree(self.path, path)

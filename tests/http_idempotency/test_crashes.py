@@ -17,7 +17,7 @@ from tests.http_idempotency.keyed import Keyed, key_of, stored
 SINGLE = [Message(b"only one")]
 MANY = [Message(b"%d" % n, b"k%d" % (n % 9) if n % 3 else None) for n in range(60)]
 SMALL_BATCHES = {"max.message.bytes": "500"}
-"""So that several go to each partition."""
+"""Enough messages that several go to each partition."""
 
 
 def after_each_step(keyed: Keyed, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
@@ -104,7 +104,7 @@ async def test_an_answer_that_was_given_is_given_again_after_a_crash(
     await later.start()
     again = await later.publish("a", MANY, acks=acks)
     assert stored(again) == stored(first)
-    assert again.is_replay  # the start had found out where all of it is
+    assert again.is_replay  # the start had found all of its records
     assert (await later.counts()).total() == len(MANY)
     await later.stop()
 

@@ -1,5 +1,5 @@
 """`Idempotency-Key` over HTTP: the header, and a real broker that is killed again and again while
-clients repeat what they heard no answer to.
+clients repeat unanswered requests.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ KILLS = 4
 async def publish_until_answered(
     session: aiohttp.ClientSession, url: str, number: int, dice: random.Random
 ) -> list[tuple[int, int]]:
-    """Places of the messages of one request, which is repeated until there is an answer, and now
-    and then once more.
+    """Publish one request, repeated until there is a response, and now and then once more; return
+    the positions of its messages.
     """
     messages = [
         {"value": f"{number}-{n}", **({"key": f"k{dice.randrange(9)}"} if n % 2 else {})}

@@ -1,5 +1,5 @@
-"""Publishes with keys on a machine that loses its power, or only the process, at any moment, with a
-meta store that is full now and then.
+"""Publishes with keys on a machine that loses its power, or only the process, at any moment, and
+whose meta store is full now and then.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Machine(Keyed):
 
     async def start(self, *, until_counted: bool = True) -> None:
         faults = MetaFaults(self._seed, self._disk_full)
-        # what the last broker still writes is lost
+        # writes of the last broker are lost from now on
         self.meta = MemoryMetaStore(dict(self.meta.entries))
         logs = LocalLogStore("/data", self.fs, self.clock, ON_THE_LOOP)
         self.broker = Broker(config=QUIET, clock=self.clock, log_store=logs, meta_store=self.meta)

@@ -1,4 +1,4 @@
-"""The same key again: nothing is stored twice, and the answer is that of the first time."""
+"""Publishes with the same key: nothing is stored twice, and every response equals the first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def walk(keyed: Keyed) -> None:
 
 
 async def settled(keyed: Keyed) -> None:
-    """Until nothing is under way."""
+    """Wait until nothing is pending."""
     async with asyncio.timeout(10):
         while keyed.broker.idempotency._tasks:
             await asyncio.sleep(0)
@@ -292,7 +292,7 @@ async def test_publishes_under_way_hold_a_bounded_amount_of_memory(
     )
     assert [isinstance(each, Overloaded) for each in outcomes] == [False, False, True, True, True]
     await settled(keyed)
-    # one alone may be as large as it is
+    # a single message may have its full size
     large = await keyed.publish("large", [Message(b"x" * 20_000)])
     assert len(stored(large)) == 1
 
@@ -319,7 +319,7 @@ async def test_a_batch_of_somebody_else_with_the_same_producer_id_is_not_taken_f
             producer_id=seen[0],
             producer_epoch=epoch,
         )
-        # As it may lie in a log: clients' batches of a producer have a sequence.
+        # Batches in a log may be like this; clients' batches of a producer have a sequence.
         await keyed.broker.records.publish("t", 0, foreign, is_built_here=True)
     answers = await keyed.publish("a", [Message(b"x")])
     assert placed(answers.results[0]).offset == 3

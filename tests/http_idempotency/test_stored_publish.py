@@ -1,4 +1,4 @@
-"""The stored form of a claim: what version 1 wrote can be read for ever."""
+"""The stored form of a claim: entries of version 1 can be read for ever."""
 
 from __future__ import annotations
 

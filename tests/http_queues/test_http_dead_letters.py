@@ -17,7 +17,7 @@ async def letters(http: Http, query: str = "") -> list[dict[str, Any]]:
 
 
 async def rejected(http: Http, *messages: bytes, reason: str = "broken") -> None:
-    """Messages of the queue `emails`, all of which are dead letters."""
+    """Create the queue `emails` with these messages, all of which become dead letters."""
     before = statistics(http).dead_lettered
     await http.broker.records.publish("emails", 0, batch_of(*messages))
     found: list[dict[str, Any]] = []

@@ -20,7 +20,9 @@ MAX_BYTES_EACH = 16_000
 
 @pytest.fixture
 def open_files() -> int:
-    """Number of sockets that this process may open, with as many for the broker in it."""
+    """Return the number of sockets that this process may open, with as many for the broker in
+    it.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * SOCKETS + 500
     if soft < wanted:

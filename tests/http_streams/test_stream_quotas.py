@@ -15,7 +15,7 @@ MANY = ["x" * 300_000] * 10
 
 
 async def limit(http: Http, name: str) -> None:
-    """A byte per second."""
+    """Set a quota of a byte per second."""
     change = QuotaChange((("user", None),), ((name, 1.0),))
     assert await http.broker.quotas.alter([change]) == [None]
 

@@ -1,6 +1,4 @@
-"""Clients of each listener that announce the largest message there may be, and send little of
-it.
-"""
+"""Clients of each listener that announce a message of the largest size, and send little of it."""
 
 from __future__ import annotations
 
@@ -30,7 +28,9 @@ Open = Callable[[RunningBroker, str], socket.socket]
 
 @dataclass(frozen=True)
 class Announcer:
-    """`open` connects from an address of loopback, logs in where that is meant, and announces."""
+    """An announcing client. `open` connects from an address of loopback, logs in where required,
+    and announces.
+    """
 
     name: str
     options: dict[str, Any]
@@ -128,7 +128,7 @@ def http(headers: bytes = b"") -> Open:
 
 
 def http_head(broker: RunningBroker, source: str) -> socket.socket:
-    """Send a request head that does not end: before the login it takes no more."""
+    """Send a request head that does not end: before the login only a head is accepted."""
     client = connect(broker.http.removeprefix("http://"), source)
     client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nA: b")
     return client

@@ -22,8 +22,8 @@ ROOM_BYTES = 64 << 20
 EACH_BYTES = 8 << 10
 RETURNED_WITHIN = 0.10
 KEPT_EACH_BYTES = 2 << 10
-"""Python gives memory back in pieces of 1 MiB, and a single small object that stays keeps one: more
-pieces the larger the rush.
+"""Python frees memory in pieces of 1 MiB, and a single small object keeps one: more pieces, the
+more clients come at once.
 """
 WAIT_S = 60.0
 
@@ -55,7 +55,7 @@ def test_connections_that_announce_the_largest_message_take_little_memory_and_gi
 
 
 def source(number: int) -> str:
-    """An address of loopback; a thousand connections come from each."""
+    """Return an address of loopback; a thousand connections come from each."""
     return f"127.0.0.{2 + number // 1000}"
 
 

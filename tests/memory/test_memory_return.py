@@ -28,7 +28,7 @@ async def test_when_most_clients_have_gone_gaps_are_filled_for_a_while_and_cache
     assert not memory.look()
     connections = memory_return.FILL_FROM
     network_of("127.0.0.9")
-    assert not memory.look()  # they are here
+    assert not memory.look()  # all have connected
     connections = 0
     assert memory.look()
     assert network_of.cache_info().currsize == 0
@@ -47,7 +47,7 @@ def test_gaps_of_all_sizes_are_filled_with_a_bounded_number_of_bytes() -> None:
 
 
 def test_a_kafka_connection_is_freed_without_the_garbage_collector() -> None:
-    """Else memory grows while thousands of them close."""
+    """Otherwise memory grows while thousands of them close."""
 
     def connections() -> int:
         return sum(type(each) is KafkaConnection for each in gc.get_objects())

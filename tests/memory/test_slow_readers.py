@@ -154,7 +154,7 @@ class HonestReader:
         self._client.socket.close()
 
     def goes_on(self, rounds: int) -> bool:
-        """Wait until it has read the topic so many times more."""
+        """Wait until it has read the topic so many more times."""
         until, deadline = self.rounds + rounds, time.monotonic() + WAIT_S
         while self.rounds < until and self.error is None and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -197,7 +197,7 @@ def fill(broker: RunningBroker) -> None:
 
 
 def settled_peak(broker: RunningBroker, seconds: float) -> int:
-    """The most that the broker takes meanwhile."""
+    """Return the largest memory of the broker meanwhile."""
     deadline, most = time.monotonic() + seconds, 0
     while time.monotonic() < deadline:
         most = max(most, rss(broker))

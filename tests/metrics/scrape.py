@@ -20,12 +20,12 @@ class Scrape:
     families: Mapping[str, Family]
 
     def value(self, name: str, **labels: str) -> float:
-        """The one value of a name with these labels."""
+        """Return the only value of a name with these labels."""
         (found,) = self.values(name, **labels)
         return found
 
     def values(self, name: str, **labels: str) -> list[float]:
-        """All values of a name that have these labels."""
+        """Return all values of a name that have these labels."""
         return [
             sample.value
             for family in self.families.values()

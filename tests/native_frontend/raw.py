@@ -27,7 +27,7 @@ WAIT_S = 10.0
 
 
 class LetIn:
-    """Accepts every client as ANONYMOUS."""
+    """An authenticator that accepts every client as ANONYMOUS."""
 
     def authenticate(self, credentials: Any, peer: str) -> Principal:
         return ANONYMOUS

@@ -111,7 +111,7 @@ async def test_a_half_open_connection_is_aborted_when_it_does_not_close(
 ) -> None:
     listener = await open_listener(timed_broker)
     dead = await listener.client()
-    for _ in range(4):  # it was heard; it is idle; it is being closed; it did not close
+    for _ in range(4):  # it sent something; it is idle; it is being closed; it did not close
         clock.advance(61)
         listener.frontend.sweep()
     await _until(lambda: listener.frontend.connections == 0)

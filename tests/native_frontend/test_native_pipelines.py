@@ -23,7 +23,7 @@ ANN = Principal("ann")
 
 
 class MayDo:
-    """Allows only the listed (operation, group) pairs."""
+    """An authorizer that allows only the listed (operation, group) pairs."""
 
     def __init__(self, *allowed: tuple[Operation, str]) -> None:
         self._allowed = allowed

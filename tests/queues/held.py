@@ -12,7 +12,7 @@ from sparrow.meta.store import Write
 
 
 class Gate:
-    """Stops every caller until it is opened."""
+    """A gate that stops every caller until it is opened."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -42,7 +42,7 @@ def held_up(owner: object, name: str) -> Iterator[Gate]:
 
 @contextmanager
 def unwritten(queue: Queue) -> Iterator[Gate]:
-    """Make what a queue writes wait at a gate."""
+    """Make a queue's writes wait at a gate."""
     gate, store = Gate(), queue.writer._store
     append = store.append
 

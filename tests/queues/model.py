@@ -31,7 +31,7 @@ class Message:
     count: int = 0
     consumer: str = ""
     due_ms: int = 0
-    """Monotonic: end of the lease, or of the delay after it came back."""
+    """Monotonic time: end of the lease, or of the delay after its return."""
     wait_until_ms: int = 0
 
     @property

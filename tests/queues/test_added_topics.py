@@ -1,4 +1,4 @@
-"""A queue that takes from more topics than it was made with."""
+"""A queue that gets further topics after its creation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peeking reads no more than it shows, in any order of states, and survives what cannot be read."""
+"""Peeking reads no more than it shows, in any order of states, and survives unreadable batches."""
 
 import pytest
 from tests.queues.work import Work, ack, settle, take

@@ -1,4 +1,4 @@
-"""Persisted form of record states: what it must keep, and that what was written once stays
+"""Persisted form of record states: its content, and that pages of earlier versions stay
 readable.
 """
 

@@ -40,7 +40,7 @@ async def test_state_survives_a_restart(work: Work) -> None:
     again = await one.lease(100, wait_ms=500)
     assert values(again) == [b"b", b"d"]
     assert again[0].ranges == [(1, 1, 2), (3, 3, 1)]
-    await ack(one, taken[2:3])  # still its own
+    await ack(one, taken[2:3])  # its own lease still holds
     work.pass_time(10.1)
     assert [r.value for r in await take(one)] == [b"b", b"d"]
 
@@ -65,9 +65,7 @@ async def test_settling_an_unleased_record_is_refused_without_effect(work: Work)
 async def test_a_late_settlement_fails_with_lease_expired_though_another_consumer_had_the_record_since(
     work: Work, verb: Verb, restart: bool
 ) -> None:
-    """`NotLeased` alone would say that it is finished, to a client that repeats an
-    acknowledgement.
-    """
+    """`NotLeased` alone would mean "finished" to a client that repeats an acknowledgement."""
     await work.create("jobs", lease_ms=1000)
     await work.publish("jobs", [b"a"])
     one, two = await work.consumer("jobs", "one"), await work.consumer("jobs", "two")

@@ -1,5 +1,5 @@
-"""State of queues after a crash, wherever it comes: between two writes, twice in a row, with a log
-that lost its tail.
+"""State of queues after a crash at any moment: between two writes, twice in a row, with a log that
+lost its end.
 """
 
 import asyncio
@@ -210,7 +210,7 @@ async def test_a_buffered_lease_is_handed_out_before_it_is_kept_and_an_acknowled
         assert not acknowledging.done()
     await acknowledging
     await work.stop()
-    work.path = copied  # the lease was not kept: the record comes again at once, as if for the first time
+    work.path = copied  # the lease was lost: the record comes again at once, as if for the first time
     await work.start()
     one = await work.consumer("jobs")
     leased = await one.lease(10)

@@ -364,9 +364,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(down_ms=st.sampled_from([0, 300, 2000]))
     def crash(self, down_ms) -> None:
-        """Restart: everything that was persisted is there again, nothing else; the records are
-        scanned again.
-        """
+        """Restart: exactly the persisted state is there again; the records are scanned again."""
         self.keep()
         self.now_ms += down_ms
         self.wall_ms += down_ms
@@ -405,7 +403,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.messages.clear()
         for message in sorted(seen, key=lambda m: m.position):
             if message.state == "leased" or (message.state == "delayed" and message.count):
-                # The wall clock may have jumped before the restart; a lease gets no longer by that.
+                # The wall clock may have jumped before the restart; that must not lengthen a lease.
                 due_ms = self.subscriber.leases.by_number[
                     self.subscriber.value_at(*message.position) >> 15
                 ].due_ms
@@ -413,7 +411,7 @@ class QueueMachine(RuleBasedStateMachine):
                 message.due_ms = due_ms
             if message.state == "moving" and not self.has_dead_letters:
                 message.state = "done"
-        # Scan up to where it was before: what was found stays found.
+        # Scan up to the former position: records that were found stay found.
         for message in seen:
             if not message.is_over and message.state != "leased" and not message.count:
                 message.state = "unseen"

@@ -1,5 +1,5 @@
-"""Real brokers killed -9 at random moments while real clients publish, lease and settle: what every
-history must show.
+"""Real brokers killed -9 at random moments while real clients publish, lease and settle; the
+promises that every history must keep.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def handle(job: Job, name: str, history: History, dice: random.Random) -> 
         await job.ack()
         history.note("acked", number)
     except SparrowError:
-        # its lease ended, or what became of it was not heard: it comes again, if it is not done
+        # its lease ended, or the response was lost: it comes again, if it is not done
         pass
 
 
@@ -82,7 +82,7 @@ def parents_of(number: int) -> list[int]:
 
 
 async def publish_parented(client: Client, dice: random.Random) -> None:
-    """Children often before their parents."""
+    """Publish families of messages, children often before their parents."""
     order = sorted(range(PARENTED_MESSAGES), key=lambda number: number + dice.uniform(-15, 15))
     async with client.producer(linger_ms=1) as producer:
         for number in order:
@@ -99,14 +99,14 @@ async def kill_now_and_then(broker: RunningBroker, dice: random.Random) -> None:
 
 
 async def finished(client: Client, name: str) -> None:
-    """Wait until nothing is left to do."""
+    """Wait until no message is left."""
     async with asyncio.timeout(120):
         while (await client.admin.describe_queue(name)).statistics.unfinished:
             await asyncio.sleep(0.1)
 
 
 async def live(broker: RunningBroker, seed: int) -> tuple[dict[str, History], list[int]]:
-    """Publish, work and kill until all is done; what was seen, and which messages died."""
+    """Publish, work and kill until all is done; return the history, and which messages died."""
     dice = random.Random(seed)
     histories = {KEYED: History(), PARENTED: History()}
     async with await connect_eagerly(broker.url) as client:

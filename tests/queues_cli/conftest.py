@@ -26,7 +26,7 @@ class Outcome:
 
     @property
     def rows(self) -> list[list[str]]:
-        """The cells of what was printed as tables."""
+        """Return the cells of printed tables."""
         return [line.split("\t") for line in self.out.splitlines()]
 
 
@@ -55,7 +55,7 @@ def name(sparrow_topic: str) -> str:
 def sparrow_command(
     server: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> Run:
-    """Runs `sparrow ARGUMENTS…` in this process."""
+    """Return a function that runs `sparrow ARGUMENTS…` in this process."""
     monkeypatch.setenv("SPARROW_URL", server.url)
 
     def run(*arguments: object) -> Outcome:
@@ -69,5 +69,5 @@ def sparrow_command(
 
 @pytest.fixture
 def run(sparrow_command: Run) -> Run:
-    """Runs `sparrow queue ARGUMENTS…` in this process."""
+    """Return a function that runs `sparrow queue ARGUMENTS…` in this process."""
     return lambda *arguments: sparrow_command("queue", *arguments)

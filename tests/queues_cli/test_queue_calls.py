@@ -166,7 +166,7 @@ async def test_calls_on_a_missing_queue_say_so(client: RawClient, verb: str) -> 
 
 
 class Refusing:
-    """Allows everything but what it is given."""
+    """An authorizer that allows everything but the given operations."""
 
     def __init__(self) -> None:
         self.refused: tuple[Operation, ResourceType, str] | None = None

@@ -37,14 +37,14 @@ def server() -> Iterator[RunningBroker]:
 
 
 def section(title: str, document: str = DOCUMENT) -> str:
-    """The text below a title."""
+    """Return the text below a title."""
     found = document.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     assert found, title
     return found
 
 
 def cells(title: str) -> list[list[str]]:
-    """The cells of the tables below a title."""
+    """Return the cells of the tables below a title."""
     lines = [line for line in section(title).splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
@@ -83,7 +83,7 @@ def python(server: RunningBroker, text: str) -> str:
 
 
 def worker(server: RunningBroker, text: str) -> str:
-    """The first line of a program that runs until Ctrl-C."""
+    """Return the first line of a program that runs until Ctrl-C."""
     process = start(server, text)
     assert process.stdout is not None
     line = process.stdout.readline()

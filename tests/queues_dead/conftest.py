@@ -22,5 +22,5 @@ async def work(tmp_path) -> AsyncIterator[Work]:
 
 @pytest.fixture
 def random_bytes() -> bytes:
-    """Return bytes that compression makes no smaller."""
+    """Return bytes that do not compress."""
     return random.Random(1).randbytes(2000)

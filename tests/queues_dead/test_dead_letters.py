@@ -1,4 +1,4 @@
-"""Records that cannot be handled end in the dead-letter topic, once, with what happened to them."""
+"""Records that cannot be handled become dead letters, once, with their history in headers."""
 
 import pytest
 

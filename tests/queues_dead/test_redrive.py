@@ -1,4 +1,4 @@
-"""Dead letters go back to where they came from, once each, and only those of the queue."""
+"""Dead letters go back to their source topics, once each, and only those of the queue."""
 
 import random
 
@@ -12,7 +12,7 @@ from tests.queues.work import Work, ack, settle, take
 from tests.queues_dead.steps import headers_of, in_topic, moved, reject_all, until, values_of
 
 LARGE = random.Random(1).randbytes(400)
-"""That compression makes no smaller."""
+"""A size that compression does not reduce."""
 
 
 async def dead(work: Work, name: str, values: list[bytes], reason: str = "bad", **options: object) -> None:

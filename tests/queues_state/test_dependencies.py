@@ -1,4 +1,4 @@
-"""Parents: who waits, who is freed, who follows, what it costs."""
+"""Parents: blocked records, freed ones, failed children, and the cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Random records, ends, failures and forgetting against dictionaries: who waits for whom."""
+"""Random records, ends, failures and forgotten ones against dictionaries: which record waits for
+which.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ class Model:
         return None if failed is None or self.is_forgotten(ref) else failed
 
     def add(self, ref: int, id_hash: int, parents: list[int]) -> set[Admission]:
-        """The admissions that are right (a cycle may be found now or later)."""
+        """Add the admissions that are valid (a cycle may be found now or later)."""
         record = self.records[ref] = Known(ref, id_hash)
         if id_hash and id_hash not in self.holders and self.outcome(id_hash) is not False:
             self.holders[id_hash] = ref
@@ -68,7 +70,7 @@ class Model:
         return {Admission.WAITS}
 
     def ancestors(self, ids: set[int]) -> set[int]:
-        """Refs of all unfinished records that are waited for."""
+        """Return the refs of all unfinished records that a record waits for."""
         found: set[int] = set()
         todo = [self.holders[each] for each in ids if each in self.holders]
         while todo:
@@ -258,7 +260,7 @@ class Parents(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def small_structures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make structures small, so that few records exercise what else takes thousands."""
+    """Make structures small, so that few records cover cases that otherwise need thousands."""
     monkeypatch.setattr(hash_map, "_FULL", 3)
     monkeypatch.setattr(hash_map, "_FEW", 2)
     monkeypatch.setattr(wait_graph, "FEW", 2)
@@ -315,7 +317,7 @@ def test_a_search_for_cycles_finds_no_false_ones_however_records_come_and_go_mea
     for _ in range(700):
         missing = [each for each in range(1, ids + 1) if each not in both.model.holders]
         step = chance.random()
-        both.forget(0, 0)  # so that it is waited for those that come again
+        both.forget(0, 0)  # so that returning records are waited for
         if missing and step < 0.4:
             named = chance.sample(range(1, ids + 1), chance.choice((1, 1, 2)))
             both.add(0, 0, chance.choice(missing), named)
@@ -344,7 +346,7 @@ def test_the_end_of_the_path_of_a_search_may_be_finished_before_it_goes_on() -> 
     assert index.is_searching
     for each in (8, 7, 6, 5, 4):
         index.finish(each)
-    for each in (20, 21, 22, 23):  # they get the room of those
+    for each in (20, 21, 22, 23):  # they reuse the space of those
         assert index.add(each, each, (2,)) is Admission.WAITS
     assert search_to_the_end(index) == set()
 

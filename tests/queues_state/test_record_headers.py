@@ -60,8 +60,8 @@ def said_something(infos: DeliveryInfo) -> bool:
 def check_pieces(
     pieces: Iterable[Piece], records: list[Record], first: int, end: int, interest: Interest
 ) -> list[Piece]:
-    """The pieces, after they were found to cover the offsets exactly and to tell of these records
-    what is true.
+    """Check that the pieces cover the offsets exactly and describe the records correctly. Return
+    them.
     """
     pieces = list(pieces)
     expected = {record.offset: delivery_info_of(record) for record in records}
@@ -95,7 +95,7 @@ header_lists = st.lists(st.tuples(names, values), max_size=4).map(tuple)
 
 @st.composite
 def chunks(draw: st.DrawFn) -> tuple[bytes, list[Record], int]:
-    """Batches back to back, their records, and the offset behind."""
+    """Return batches back to back, their records, and the offset behind."""
     data, records, offset = b"", [], draw(st.sampled_from([0, 3, 1 << 40]))
     for _ in range(draw(st.integers(0, 4))):
         offset += draw(st.sampled_from([0, 0, 0, 2]))  # aborted batches are left out

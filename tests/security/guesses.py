@@ -81,8 +81,8 @@ def kafka_scram(hash_name: str, mechanism: str) -> Way:
 
 
 async def kafka_bare_plain(guess: Guess) -> Outcome:
-    """After SaslHandshake version 0 there is no room for words: the end of the connection is the
-    answer.
+    """Version 0 of SaslHandshake has no field for an error: the end of the connection is the
+    response.
     """
 
     async def talk(client: RawKafka) -> str:

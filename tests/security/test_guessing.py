@@ -57,7 +57,7 @@ class Guesser:
         self.user = user
         self.address = address
         self.checked = 0
-        """Guesses that were found wrong, not those that were turned away unchecked."""
+        """Guesses that were checked and found wrong, without those that were refused unchecked."""
         self.was_closed = True
         self.is_over = False
         """Set before the task is cancelled: Python 3.11's `wait_for` may swallow that."""
@@ -78,8 +78,8 @@ class Guesser:
 
 
 async def storm(guessers: Sequence[Guesser], *, by_every_way: bool = False) -> float:
-    """Let them guess for a while, and until each way was checked if that is asked. Returns the
-    seconds that it took.
+    """Let them guess for a while, and on request until each way was checked. Return the seconds
+    that it took.
     """
     begun = time.monotonic()
     tasks = [asyncio.create_task(each.run()) for each in guessers]
@@ -102,7 +102,7 @@ async def storm(guessers: Sequence[Guesser], *, by_every_way: bool = False) -> f
 
 
 async def honest_login(broker: sparrow.testing.Broker, user: str, way: str) -> float:
-    """Seconds until an honest user from 127.0.0.1 is in."""
+    """Return the seconds until an honest user from 127.0.0.1 has logged in."""
     begun = time.perf_counter()
     if way == "native":
         async with await sparrow.connect(broker.url, user=user, password=f"{user}-pencil"):
@@ -196,7 +196,7 @@ async def test_honest_users_get_in_within_a_second_while_a_hundred_connections_g
     ]
     storming = asyncio.create_task(storm(guessers))
     await asyncio.sleep(GUESS_S / 2)
-    # In a thread: what the guessers do in this loop is not the broker's time. Two users at each
+    # In a thread: the guessers' work in this loop is not the broker's time. Two users at each
     # listener, as a busy machine may hold up one.
     took: dict[str, list[float]] = {}
     for user, way in zip(HONEST[target], itertools.cycle(("native", "http", "kafka")), strict=False):
@@ -209,7 +209,7 @@ async def test_honest_users_get_in_within_a_second_while_a_hundred_connections_g
     for each in guessers:
         by_user[each.user or each.address] += each.checked
         by_address[each.address] += each.checked
-    assert min(by_user[user] for user in users) > 0  # they did guess
+    assert min(by_user[user] for user in users) > 0  # guesses were made
     assert all(count < PER_USER * elapsed_s for count in by_user.values()), (by_user, elapsed_s)
     assert all(count < PER_ADDRESS * elapsed_s for count in by_address.values()), (by_address, elapsed_s)
     assert all(each.was_closed for each in guessers)

@@ -82,7 +82,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def test_a_certificate_is_not_shed_by_credentials_that_say_nothing(certificates: Certificates) -> None:
-    """Else a rule that forbids something to its owner would be void."""
+    """Otherwise a rule that forbids something to its owner would be void."""
     subject = certificates.client_subject
     options = {
         "tls_certificate": certificates.server.certificate,

@@ -19,7 +19,9 @@ TIMEOUT_S = 10.0
 
 
 class OpenListeners:
-    """Opens listeners of one broker: `ports = await open_listeners("mbus", "mbus_consumer")`."""
+    """A function that opens listeners of one broker: `ports = await open_listeners("mbus",
+    "mbus_consumer")`.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker

@@ -1,4 +1,6 @@
-"""`make audit`: what it finds at an index, and that an index it cannot ask is no pass."""
+"""`make audit`: its findings at an index, and that an unreachable index does not count as a
+pass.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def audit() -> Any:
 
 @pytest.fixture
 def index() -> Iterator[tuple[str, dict[str, Any]]]:
-    """An index and its answers by path; what is not there is a 404."""
+    """Yield an index and its responses by path; other paths get 404."""
     answers: dict[str, Any] = {}
 
     class Handler(BaseHTTPRequestHandler):

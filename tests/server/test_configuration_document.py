@@ -1,4 +1,4 @@
-"""docs/configuration.md says what the declarations say."""
+"""docs/configuration.md agrees with the declarations."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from sparrow.server.data_directory import directory_warnings, read_mode
 
 
 def modes(root: Path) -> dict[bool, set[int]]:
-    """Permissions of directories (True) and files (False)."""
+    """Return the permissions of directories (True) and files (False)."""
     found: dict[bool, set[int]] = {True: set(), False: set()}
     for each in [root, *root.rglob("*")]:
         found[each.is_dir()].add(stat.S_IMODE(each.stat().st_mode))

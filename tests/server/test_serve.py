@@ -1,4 +1,4 @@
-"""`sparrow serve`: what it refuses at the start, what it says, and how it stops."""
+"""`sparrow serve`: refusals at the start, its output, and how it stops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPARROW = [sys.executable, "-m", "sparrow"]
 
 @pytest.fixture
 def root_logger():
-    """A caller of `serve` in this process changes the root logger."""
+    """Restore the root logger, which a caller of `serve` in this process changes."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -36,7 +36,9 @@ def root_logger():
 
 @pytest.fixture
 def refused(capsys, root_logger, tmp_path, monkeypatch):
-    """Runs `sparrow serve ARGUMENTS…`, which must end by itself; (exit code, stderr)."""
+    """Return a function that runs `sparrow serve ARGUMENTS…`, which must end by itself; it returns
+    (exit code, stderr).
+    """
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
@@ -190,7 +192,7 @@ class Serving:
         self.ready = json.loads(self.ready_file.read_text())
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """Send a signal; (exit code, stderr)."""
+        """Send a signal; return (exit code, stderr)."""
         self.process.send_signal(number)
         err = self.process.communicate(timeout=30)[1]
         return self.process.returncode, err

@@ -1,4 +1,4 @@
-"""The configuration file and what a server refuses at its start."""
+"""The configuration file, and configurations that a server refuses at its start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sparrow.server.listeners import OFF, ListenerDeclaration
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """Writes sparrow.yml into the working directory."""
+    """Return a function that writes sparrow.yml into the working directory."""
     monkeypatch.chdir(tmp_path)
 
     def write(text):

@@ -18,6 +18,6 @@ __all__ = ["pytest_asyncio_loop_factories"]
 
 @pytest_asyncio.fixture
 async def start(tmp_path: Path) -> AsyncIterator[Any]:
-    """Starts a server with options of `ServerConfig`; see `serve`."""
+    """Return a function that starts a server with options of `ServerConfig`; see `serve`."""
     async with AsyncExitStack() as stack:
         yield partial(serve, stack, tmp_path)

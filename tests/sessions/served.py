@@ -25,7 +25,7 @@ from tests.native_frontend.raw import RawClient
 from tests.security.test_sasl_frontend import RawKafka
 
 END_S = 5.0
-"""Within this a session is over."""
+"""Seconds within which a session must have ended."""
 KINDS = ("native", "kafka", "stream", "page", "websocket")
 ADMINISTRATOR = frozenset({"User:root"})
 
@@ -148,7 +148,7 @@ class WebSocket:
 
 
 class Served:
-    """A running server and how to come in."""
+    """A running server and ways to connect to it."""
 
     def __init__(self, server: Server, stack: AsyncExitStack) -> None:
         self.server = server
@@ -161,15 +161,15 @@ class Served:
     async def open(
         self, kind: str, login: dict[str, str] | None = None, tls: ssl.SSLContext | None = None
     ) -> Any:
-        """Open a connection of a kind that has logged in, and waits: an idle native one, a stream,
-        a page that is waited for…
+        """Open a logged-in connection of a kind that then waits: an idle native one, a stream, a
+        long poll …
         """
         connection = await getattr(self, f"_{kind}")(login or {}, tls)
         self._stack.push_async_callback(connection.close)
         return connection
 
     async def certificate(self, kind: str, tls: ssl.SSLContext) -> bytes:
-        """The certificate that a listener shows a new client, as DER."""
+        """Return the certificate that a listener shows a new client, as DER."""
         connection = await self.open(kind, None, tls)
         shown = connection.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         return cast("bytes", shown)
@@ -203,7 +203,7 @@ class Served:
         return await self._http("/v1/topics/orders/stream", login, tls)
 
     async def _page(self, login: dict[str, str], tls: ssl.SSLContext | None) -> Connection:
-        """Send a request that waits for messages; only its connection shows that it is over."""
+        """Send a request that waits for messages; only its connection shows its end."""
         path = "/v1/topics/orders/messages?from=end&wait_ms=60000"
         connection = await self._http(path, login, tls, has_head=False)
         before = asyncio.get_running_loop().time()
@@ -213,7 +213,7 @@ class Served:
         return connection
 
     def _waiting(self) -> int:
-        """Requests and connections that live by a login, of all kinds."""
+        """Return requests and connections of all kinds that depend on a login."""
         return sum(map(self.broker.sessions.count, self.broker.sessions._open))
 
     async def _http(
@@ -240,7 +240,7 @@ class Served:
 
 
 def authorization(login: dict[str, str]) -> list[str]:
-    """The header of HTTP, if there is something to say."""
+    """Return the HTTP header of the credentials, if there are any."""
     if "token" in login:
         return [f"Authorization: Bearer {login['token']}"]
     if "user" in login:
@@ -265,7 +265,7 @@ async def serve(stack: AsyncExitStack, path: Path, **options: Any) -> Served:
 
 
 def config_of(path: Path, **options: Any) -> dict[str, Any]:
-    """Options of a server whose data is below `path`."""
+    """Return the options of a server whose data is below `path`."""
     return {
         "data_dir": str(path / "data"),
         "native_port": 0,

@@ -10,7 +10,7 @@ from tests.kafka_frontend.raw import RawClient
 
 @pytest.fixture(scope="package")
 def broker() -> Iterator[RunningBroker]:
-    """Heartbeats are frequent, so that groups come to rest soon."""
+    """Return a broker with frequent heartbeats, so that groups become stable soon."""
     with sparrow.testing.broker(group_heartbeat_interval_ms=100) as running:
         yield running
 

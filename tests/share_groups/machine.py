@@ -1,5 +1,5 @@
-"""A share group in a test: topics that come and go, members that heartbeat, a clock that is moved
-by hand.
+"""A share group in a test: topics that come and go, members that send heartbeats, a manual
+clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SESSION_TIMEOUT_S = 45.0
 
 
 def joining(member_id: str, *topics: str, **more: object) -> ShareHeartbeat:
-    """The first heartbeat of a member."""
+    """Return the first heartbeat of a member."""
     return ShareHeartbeat(member_id, 0, topics=topics, **more)  # type: ignore[arg-type]
 
 
@@ -48,7 +48,7 @@ class Machine:
         return self.send(joining(member_id, *topics))
 
     def named(self, assignment: Assignment | None) -> dict[str, list[int]] | None:
-        """An assignment by names."""
+        """Return an assignment by names."""
         if assignment is None:
             return None
         found: dict[str, list[int]] = {}
@@ -58,12 +58,12 @@ class Machine:
         return dict(sorted(found.items()))
 
     def settle(self) -> None:
-        """All members heartbeat until nothing is new to them."""
+        """Send heartbeats of all members until their responses bring nothing new."""
         for _ in range(2):
             for member in list(self.group.members.values()):
                 self.send(ShareHeartbeat(member.member_id, member.epoch))
 
 
 def topic_views(partitions: Iterable[int]) -> list[TopicView]:
-    """Topics t0, t1, … with so many partitions."""
+    """Return topics t0, t1, … with so many partitions."""
     return [TopicView(f"t{n}", uuid.UUID(int=n + 1), count) for n, count in enumerate(partitions)]

@@ -30,7 +30,7 @@ def counts(assigned: Mapping[str, Assignment]) -> list[int]:
 
 
 def moved(before: Mapping[str, Assignment], after: Mapping[str, Assignment]) -> int:
-    """Partitions that members lost, of those members that are still there."""
+    """Return the partitions that members lost, of those members that are still there."""
     return sum(len(before[member] - after[member]) for member in before if member in after)
 
 
@@ -118,7 +118,7 @@ def test_gone_topics_and_partitions_are_forgotten() -> None:
 def test_whatever_members_want_all_is_read_and_nobody_is_idle(
     partitions: list[int], first: list[set[int]], second: list[set[int]]
 ) -> None:
-    """Twice, the second time from what the first gave."""
+    """Assign twice, the second time from the result of the first."""
     topics = topic_views(partitions)
     before: dict[str, Assignment] = {}
     for round_ in (first, second):

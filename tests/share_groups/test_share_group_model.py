@@ -1,5 +1,5 @@
-"""Any order of heartbeats, lost answers, departures, topics that come and go, restarts: it ends,
-and everybody has what the group says.
+"""Any order of heartbeats, lost responses, departures, changed topics, restarts: it ends, and every
+member has its assignment of the group.
 """
 
 import asyncio

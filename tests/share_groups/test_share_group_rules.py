@@ -87,7 +87,7 @@ def test_member_that_leaves_makes_room_for_the_others() -> None:
     machine.join("n", "a")
     machine.group.leave("n")
     told = machine.send(ShareHeartbeat("m", 1))
-    assert machine.named(told.assignment) is None  # it had everything until now, and keeps it
+    assert machine.named(told.assignment) is None  # it had everything before, and keeps it
     assert machine.named(machine.group.members["m"].assigned) == {"a": [0, 1, 2, 3]}
     machine.group.leave("m")
     assert machine.group.state is GroupState.EMPTY

@@ -1,6 +1,4 @@
-"""A share group is a queue: what it reads, from where, how far it is, and what an administrator
-does to it.
-"""
+"""A share group is a queue: its topics, start, progress, and the effect of administration on it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -45,7 +43,7 @@ async def broker(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Broker]:
 
 
 class Silent(SubscriptionListener):
-    """Hears nothing."""
+    """A listener that ignores all calls."""
 
 
 async def configure(broker: Broker, group: str, **settings: str) -> None:
@@ -69,7 +67,7 @@ async def leave(broker: Broker, group: str, member_id: str = "m") -> None:
 
 
 async def read(broker: Broker, group: str, acknowledge: bool = True) -> list[bytes | None]:
-    """The values of everything that is ready, acknowledged or left to their leases."""
+    """Return the values of everything that is ready, acknowledged or left leased."""
     consumer = await broker.queues.open_consumer(group, consumer_id="m")
     got: list[bytes | None] = []
     for leased in await consumer.lease(100, wait_ms=50):

@@ -1,4 +1,4 @@
-"""A broker on a disk that outlives it, and what a task of a query does with a stage."""
+"""A broker on a disk that outlives it, and a task's use of a stage."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ def session(server: RunningBroker) -> Iterator[Session]:
 def run(
     server: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> Run:
-    """Runs `sparrow sink ARGUMENTS…` in this process; what it prints, or what it says when it
-    fails.
+    """Return a function that runs `sparrow sink ARGUMENTS…` in this process; it returns the output,
+    or the error.
     """
     monkeypatch.setenv("SPARROW_URL", server.url)
 

@@ -21,18 +21,20 @@ TASKS = 2
 
 
 class Query:
-    """Writes batch n as n from each task to each topic. Every start of it is a run of its own."""
+    """A query that writes batch n as n from each task to each topic. Each start of it is a new
+    run.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.committed: list[int] = []
         """Batches that the query knows of."""
         self.asked = -1
-        """The last one whose commit was asked for."""
+        """The last batch whose commit was requested."""
         self.runs = 0
 
     async def go_on(self, broker: Broker, count: int) -> None:
-        """Do what Spark does after a start: write the batch again whose commit is uncertain."""
+        """Continue as Spark does after a start: write the batch again whose commit is uncertain."""
         self.runs += 1
         run = f"r-{self.runs}"
         for _ in range(count):
@@ -60,7 +62,7 @@ class Query:
         self.committed.append(number)
 
     async def check(self, broker: Broker) -> None:
-        """Call it when nothing is open any more."""
+        """Check the records; call it when nothing is open any more."""
         for topic in TOPICS:
             seen = sorted(map(int, await read_committed(broker, topic)))
             assert seen == sorted(self.committed * TASKS)
@@ -69,7 +71,7 @@ class Query:
 
 
 async def stopped_after(steps: int, *, power_fails: bool) -> bool:
-    """Run with so many steps allowed, stop, start, go on. Whether the run came to its end before
+    """Run with so many steps allowed, stop, start, continue. Return True if the run ended before
     the stop.
     """
     machine = Machine(steps)
@@ -133,7 +135,7 @@ async def test_records_staged_before_a_restart_are_durable_when_committed() -> N
     publishing = broker.sinks.publisher(stage.stage_id)
     await publishing.join([("a", 0)])
     future = publishing.publish(("a", 0), machine.batch(stage.producer, 0, b"1"))
-    await machine.stop(broker)  # what was not confirmed is in the page cache
+    await machine.stop(broker)  # unconfirmed bytes are in the page cache
     future.cancel()
     broker = await machine.start()
     assert not await commit(broker, 0, stage)
@@ -197,7 +199,7 @@ async def test_entries_that_cannot_be_read_are_named(
 
 
 async def test_entries_are_stored_as_before() -> None:
-    """The bytes of format version 1."""
+    """The bytes are those of format version 1."""
     machine = Machine()
     broker = await machine.start()
     await commit(broker, 0)

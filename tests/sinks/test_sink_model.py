@@ -1,5 +1,5 @@
-"""Random batches of sinks, with several runs and restarts, against lists: what readers of committed
-records see.
+"""Random batches of sinks, with several runs and restarts, against lists: the records that readers
+of committed records see.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Sink:
     run: str
     last_batch: int = -1
     seen_s: float = 0.0
-    """When the open batch last gave a sign of life."""
+    """The time of the open batch's last activity."""
 
 
 class Sinks(RuleBasedStateMachine):

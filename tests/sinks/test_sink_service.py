@@ -495,7 +495,7 @@ async def test_the_oldest_single_writes_make_room_for_new_ones_and_streams_never
     for name in ("1", "2"):
         await write_once(name)
         machine.clock.advance(1)
-    with pytest.raises(Overloaded):  # their drivers may still ask again
+    with pytest.raises(Overloaded):  # their drivers may still repeat requests
         await write_once("3")
     machine.clock.advance(KEPT_AT_LEAST_MS / 1000 - 1)
     await write_once("3")
@@ -518,7 +518,7 @@ async def test_slot_is_not_given_to_others_before_its_commit_ends(machine: Machi
     while not any(each.task == 1 for each in coordinator.stages):
         await asyncio.sleep(0)
     (stage,) = [each for each in coordinator.stages if each.task == 1]
-    stage.is_open = False  # as a commit does that waits
+    stage.is_open = False  # as a waiting commit does
     with pytest.raises(StageExpired):
         await late
 

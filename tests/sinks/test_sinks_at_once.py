@@ -27,7 +27,7 @@ Row = tuple[str, bytes]
 
 
 class SlowMetaStore(CuttableMetaStore):
-    """Others come between a write and its end."""
+    """A meta store that lets other tasks run between a write and its end."""
 
     def __init__(self, dice: random.Random) -> None:
         super().__init__()
@@ -55,8 +55,8 @@ class Query:
                 pass
 
     async def _is_written(self, batch: int) -> bool:
-        """One try, as Spark makes it: some attempts of tasks lose, or are still at it when the
-        batch is committed.
+        """Return True if one try succeeded, as Spark makes it: some attempts of tasks lose, or
+        still run when the batch is committed.
         """
         self.tries += 1
         if not self.runs or self.dice.random() < 0.3:
@@ -80,7 +80,7 @@ class Query:
         stage = await self.broker.sinks.stage(
             self.name, caller, task=number, attempt=0, timeout_ms=TIMEOUT_MS
         )
-        if stage is None:  # a late attempt of a batch that is over
+        if stage is None:  # a late attempt of a finished batch
             raise StageExpired
         rows = [
             (topic, f"{self.name} {caller.batch} {self.tries} {number}".encode())

@@ -1,4 +1,6 @@
-"""A task's writer and a driver's calls, over sockets; and what Kafka's clients read of it."""
+"""A task's writer and a driver's calls, over sockets; and their records as Kafka's clients read
+them.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,7 @@ def commit_of(session: Session, sink: str, batch: int, *stages: str, run: str = 
 
 
 def cut(session: Session) -> None:
-    """The network fails."""
+    """Cut the connections: the network fails."""
     session.connection()._socket.shutdown(socket.SHUT_RDWR)
 
 
@@ -176,7 +178,7 @@ def test_a_lost_connection_costs_nothing_and_repeats_nothing(
     broker: RunningBroker, session: Session, topic: str
 ) -> None:
     task = Task(session, opened(session, topic, 0), topic)
-    for number in range(120):  # more than the broker remembers answers to
+    for number in range(120):  # more than the broker remembers results of
         task.put(b"%d" % number)
         if number in (50, 119):
             cut(session)
@@ -207,7 +209,7 @@ def test_a_stage_whose_task_vanished_is_dropped_soon_and_one_that_is_complete_is
         assert left_ms() > ABANDONED_MS
         cut(own)
         wait_until(lambda: left_ms() <= ABANDONED_MS)
-        task.done()  # what closes the stage is said once more
+        task.done()  # closing messages of the stage are repeated
         assert left_ms() > ABANDONED_MS
     assert left_ms() > ABANDONED_MS
     commit_of(session, topic, 0, task.stage.id)
@@ -332,8 +334,8 @@ def test_kafkas_clients_cannot_have_a_transactional_id_of_a_stage(broker: Runnin
 
 
 class Query(threading.Thread):
-    """Writes batch after batch with two tasks; when something fails, it starts again as Spark
-    would: a new run, the same batch.
+    """A query that writes batch after batch with two tasks; after a failure it starts again as
+    Spark would: a new run, the same batch.
     """
 
     def __init__(self, url: str, until: threading.Event) -> None:

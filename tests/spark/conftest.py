@@ -52,11 +52,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session of two cores, made as users make theirs."""
+    """Return a session of two cores, made as users make theirs."""
     if not java():
         pytest.skip("Spark needs Java, and there is none: install default-jre-headless, or set JAVA_HOME")
     _be_the_only_one(tmp_path_factory)
-    # What runs in the JVM's Python processes is this interpreter.
+    # Python processes of the JVM run this interpreter.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     import sparrow.spark
 
@@ -114,6 +114,6 @@ def plain_logs(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def broker() -> Iterator[RunningBroker]:
-    """A broker of this process, with an empty data directory."""
+    """Return a broker of this process, with an empty data directory."""
     with sparrow.testing.broker() as running:
         yield running

@@ -1,4 +1,4 @@
-"""Reading of a topic by a Kafka client, from its beginning to its end."""
+"""Reading a topic by a Kafka client, from its beginning to its end."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def read_messages(
     broker: RunningBroker, topic: str, *, isolation: str = "read_committed"
 ) -> dict[int, list[Message]]:
-    """The messages by partition, in the order of their offsets; partitions without any are there,
-    too.
+    """Return the messages by partition, in the order of their offsets, including empty
+    partitions.
     """
     consumer = Consumer(
         {
@@ -34,7 +34,7 @@ def read_messages(
         found: dict[int, list[Message]] = {each: [] for each in sorted(partitions)}
         open_partitions = set(partitions)
         while open_partitions:
-            # One by one: a batch that is taken while the assignment changes sometimes loses its
+            # One by one: a batch that is fetched while the assignment changes sometimes loses its
             # messages, but not the ends of partitions.
             message = consumer.poll(1)
             if message is None:
@@ -53,6 +53,6 @@ def read_messages(
 def read_topic(
     broker: RunningBroker, topic: str, *, isolation: str = "read_committed"
 ) -> dict[int, list[bytes | None]]:
-    """The values alone."""
+    """Return the values."""
     found = read_messages(broker, topic, isolation=isolation)
     return {partition: [each.value() for each in messages] for partition, messages in found.items()}

@@ -1,4 +1,4 @@
-"""The tables of options in docs/spark.md are those of the declarations."""
+"""The tables of options in docs/spark.md equal the declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands quiet PySpark's loggers for a while; they stay of PySpark's own class, which its errors
+"""Commands quiet PySpark's loggers for a while; their class stays PySpark's own, which its errors
 need.
 """
 

@@ -22,14 +22,14 @@ BLOCK = re.compile(r"^```(\w+)( \w+)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(document: str, mark: str) -> list[tuple[str, str]]:
-    """(language, text) of those that run here."""
+    """Return (language, text) of the blocks that run here."""
     found = BLOCK.findall((ROOT / document).read_text())
     return [(language, text) for language, marked, text in found if marked.strip() == mark]
 
 
 @pytest.fixture
 def here(broker, tmp_path, monkeypatch):
-    """An empty folder, and a broker with some orders and numbers."""
+    """Change to an empty folder, with a broker that has some orders and numbers."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPARROW_URL", broker.url)
     with sparrow.sync.connect(broker.url) as client, client.producer() as producer:
@@ -44,10 +44,10 @@ def here(broker, tmp_path, monkeypatch):
 def run(language: str, text: str, names: dict[str, Any], capfd) -> None:
     if language == "python":
         # The JVM has the environment of its start, so the address that a block leaves out, or has
-        # by default, is put in.
+        # by default, is inserted.
         text = text.replace(f'.option("url", "{DEFAULT_URL}")', "").replace(DEFAULT_URL, names["url"])
         text = text.replace('.format("sparrow")', f'.format("sparrow").option("url", "{names["url"]}")')
-        # So is its folder, where Spark looks for relative paths.
+        # Its folder is inserted, too: Spark looks for relative paths there.
         text = re.sub(r'"(table|checkpoints)/', rf'"{Path.cwd()}/\1/', text)
         exec(compile(text, "block", "exec"), names)
         return

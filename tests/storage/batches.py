@@ -43,12 +43,12 @@ def numbered(number: int, count: int = 1, size: int = 20) -> Batch:
 
 
 def append(log: PartitionLog, *batches: Batch) -> Appended:
-    """Append to a log that promises at once."""
+    """Append to a log that confirms at once."""
     return log.append(batches).result()
 
 
 async def kept(log: PartitionLog, *batches: Batch) -> Appended:
-    """Append, and wait for the promise."""
+    """Append, and wait for the confirmation."""
     return await log.append(batches)
 
 

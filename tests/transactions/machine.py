@@ -26,7 +26,7 @@ ON_THE_LOOP = StorageOptions(flush_threads=0, worker_threads=0)
 
 
 class CuttableMetaStore(MemoryMetaStore):
-    """Fails from the step on at which the disk does."""
+    """A meta store that fails from the same step on as the disk."""
 
     fs: FaultyFileSystem
 
@@ -89,7 +89,7 @@ class Machine:
 
 
 async def read_committed(broker: Broker, topic: str, partition: int = 0) -> list[bytes]:
-    """Return what a client of Kafka makes of Fetch with isolation level read_committed."""
+    """Return the records that a Kafka client makes of Fetch with isolation level read_committed."""
     found: list[bytes] = []
     offset = broker.parts.topic_registry.get(topic).partition(partition).start_offset
     while True:

@@ -1,4 +1,4 @@
-"""Subscriptions of the native protocol: what their isolation level lets through."""
+"""Subscriptions of the native protocol: the records that each isolation level delivers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A broker that stops at every step of its transactions: readers of committed records see exactly
-what was committed.
+the committed ones.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Client:
         return ended
 
     async def check(self, broker: Broker) -> None:
-        """Call it when nothing is open any more."""
+        """Check the records; call it when nothing is open any more."""
         seen = [[int(value) for value in await read_committed(broker, topic)] for topic in TOPICS]
         assert seen[0] == seen[1]
         if self.unsure is not None and seen[0][-1:] == [self.unsure]:
@@ -96,7 +96,7 @@ Scenario = Callable[[Client, Broker], Coroutine[Any, Any, None]]
 
 
 async def stopped_after(steps: int, *, bumps_epoch: bool, power_fails: bool) -> bool:
-    """Run with so many steps allowed, stop, start, go on. Whether the run came to its end before
+    """Run with so many steps allowed, stop, start, continue. Return True if the run ended before
     the stop.
     """
     machine, broker = await prepared(steps)

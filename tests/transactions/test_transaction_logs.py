@@ -24,7 +24,7 @@ def keyed(machine: Machine, producer: Producer, sequence: int, key: bytes, value
 
 
 async def with_compacted_topic(machine: Machine, broker: Broker) -> None:
-    """Committed and aborted values of two keys, compacted."""
+    """Write committed and aborted values of two keys, and compact them."""
     config = {
         "cleanup.policy": "compact",
         "segment.bytes": "1024",

@@ -1,5 +1,5 @@
-"""Random transactions of several producers, with restarts, against a list: what readers of
-committed records see.
+"""Random transactions of several producers, with restarts, against a list: the records that readers
+of committed records see.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Transactions(RuleBasedStateMachine):
         self.producers: dict[str, ProducerIdentity] = {}
         self.sequences: dict[tuple[str, str], int] = {}
         self.open: dict[str, int] = {}
-        """Ids with an open transaction, and when it began."""
+        """Ids with an open transaction, and the time of its beginning."""
         self.offset: int | None = None
         self.pending: dict[str, int] = {}
         self.written = 0

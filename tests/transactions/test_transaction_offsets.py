@@ -1,6 +1,4 @@
-"""Offsets that transactions have pending, beside commits, deletions and members that come and go
-meanwhile.
-"""
+"""Offsets that are pending in transactions, beside commits, deletions and changing members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions as frontends use them: what is stored, what is refused, what happens in time."""
+"""Transactions as frontends use them: stored entries, refusals, and timeouts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ID = "loader"
 
 
 class Producer:
-    """A transactional producer's steps, by hand."""
+    """A transactional producer whose steps are made by hand."""
 
     def __init__(self, machine: Machine, broker: Broker, transactional_id: str = ID) -> None:
         self.machine, self.broker, self.id = machine, broker, transactional_id
@@ -497,7 +497,7 @@ async def test_transactions_are_listed_by_state_producer_duration_and_pattern(
 
 
 class Rules(AllowAll):
-    """Allows everything except the listed rights."""
+    """An authorizer that allows everything except the listed rights."""
 
     def __init__(self) -> None:
         self.denied: set[tuple[Operation, ResourceType, str]] = set()

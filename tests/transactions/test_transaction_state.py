@@ -1,4 +1,4 @@
-"""The life of a transactional id: what each step gives, and what it refuses."""
+"""The life of a transactional id: the results and refusals of each step."""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ _SHOWN = 40
 
 
 def kept(*breaches: list[str]) -> None:
-    """Check all promises. Raise AssertionError with the first breaches of each, if there are any."""
+    """Check all promises. Raise AssertionError with the first breaches of each, if there are
+    any.
+    """
     shown = [sentence for each in breaches for sentence in each[:_SHOWN]]
     count = sum(map(len, breaches))
     if count:

@@ -40,7 +40,9 @@ def forgotten(history: History, at_the_end: Mapping[int, int]) -> list[str]:
 
 
 def disordered(history: History) -> list[str]:
-    """Check that a member gets one offset after the other from its start position in a partition."""
+    """Check that a member gets one offset after the other from its start position in a
+    partition.
+    """
     due: dict[tuple[str, int], int] = {}
     breaches = []
     for event in history.of(Kind.RESUMED, Kind.READ):

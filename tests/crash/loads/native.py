@@ -115,9 +115,7 @@ class NativeGroup(NativeTopic):
         for partition, message in last.items():
             place = (partition, message.offset + 1)
             self.history.note(Kind.COMMITTING, -1, place, by=by)
-            with suppress(
-                SparrowError
-            ):  # it may hold or not; others may own the partition
+            with suppress(SparrowError):  # it may hold or not; others may own the partition
                 await subscription.commit(message)
                 self.history.note(Kind.COMMITTED, -1, place, by=by)
 

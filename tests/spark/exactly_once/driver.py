@@ -1,10 +1,10 @@
-"""A driver in a process of its own: copies a topic to another one in small batches, and starts the
-query again when something was killed under it.
+"""A driver in its own process: copies a topic to another one in small batches, and restarts the
+query when something was killed under it.
 
     driver.py FOLDER GO_FILE
 
-It gets ready and waits for the file, which says how long it copies: "forever", or "once". Then it
-copies what is there, and counts the rows of both topics with Spark; the counts are left in
+It gets ready and waits for the file, which says how long it copies: "forever", or "once". "once"
+copies everything that exists, and counts the rows of both topics with Spark; the counts are left in
 FOLDER/counts.json.
 """
 
@@ -30,7 +30,7 @@ CONF = {
     "spark.driver.memory": "1g",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Short lives: what the first of the JVM's compilers makes is quick enough, and made at once.
+    # Lives are short: code of the first of the JVM's compilers is quick enough, and ready at once.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Dlog4j2.level=OFF",
     "spark.sql.streaming.minBatchesToRetain": "20",
 }
@@ -57,7 +57,7 @@ def main(folder: Path, go_file: Path) -> None:
 
 
 def warm_up(spark, checkpoint: Path) -> None:
-    """Do the work that is slow at first before times count."""
+    """Do the work that is slow the first time before times count."""
     rows = spark.readStream.format("sparrow").option("subscribe", "source").load()
     writer = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     with suppress(PySparkException):
@@ -93,7 +93,7 @@ def started(spark, folder: Path, how_long: str):
 
 
 def count(spark, topic: str) -> list[int]:
-    """Rows, and different values."""
+    """Return the numbers of rows and of different values."""
     rows = spark.read.format("sparrow").option("subscribe", topic).load()
     return list(rows.selectExpr("count(*)", "count(DISTINCT value)").first())
 

@@ -1,7 +1,7 @@
-"""The sink, with a driver that dies at a commit when a file says so: before its effect, or between
-its effect and the note that Spark makes of it.
+"""The sink, with a driver that dies at a commit on command of a file: before its effect, or between
+its effect and Spark's note of it.
 
-Spark runs this in processes of its own, which find it by PYTHONPATH.
+Spark runs this in its own processes, which find it by PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MortalSink(SparrowDataSource):
 
 
 class MortalWriter(StreamWriter):
-    """Its tasks take their time, so that they are mostly met in the middle."""
+    """A sink whose tasks are slow, so that kills mostly hit them in the middle."""
 
     def __init__(self, plan):
         # A task writes several batches for each partition, so that some are there when it is
@@ -55,7 +55,7 @@ class MortalWriter(StreamWriter):
 
 
 def slowly(batches):
-    """The same rows, a few at a time."""
+    """Yield the same rows, a few at a time."""
     for batch in batches:
         for first in range(0, batch.num_rows, ROWS_AT_ONCE):
             time.sleep(PAUSE_S)

@@ -1,4 +1,4 @@
-"""The driver as a process, with all that it starts; and whom to kill among it."""
+"""The driver as a process, with all that it starts; and the choice of the process to kill."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ commit.
 
 
 class DriverProcess:
-    """A life of the driver, which gets ready while the one before it is still there."""
+    """One life of the driver, which gets ready while the one before it is still running."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.death_file = folder / "death"
@@ -52,7 +52,7 @@ class DriverProcess:
         self._seen: set[psutil.Process] = set()
 
     def go(self, how_long: str) -> None:
-        """Until here it only gets ready."""
+        """Let it begin: until then it only gets ready."""
         self._go_file.write_text(how_long, encoding="utf-8")
 
     @property
@@ -63,7 +63,9 @@ class DriverProcess:
         return (self._folder / "driver.log").read_text(encoding="utf-8", errors="replace")[-4000:]
 
     def workers(self) -> tuple[list[psutil.Process], list[psutil.Process]]:
-        """The Python processes that run tasks, and those that plan, look for offsets and commit."""
+        """Return the Python processes that run tasks, and those that plan, look up offsets and
+        commit.
+        """
         tasks: list[psutil.Process] = []
         others: list[psutil.Process] = []
         for daemon in self._daemons():
@@ -81,7 +83,7 @@ class DriverProcess:
             return []
 
     def kill_worker(self, random: Random) -> bool:
-        """kill -9 one of its Python workers, mostly one that runs tasks."""
+        """Kill one of its Python workers with kill -9, mostly one that runs tasks."""
         tasks, others = self.workers()
         group = tasks if tasks and (random.random() < 0.8 or not others) else others
         if not group:
@@ -93,8 +95,8 @@ class DriverProcess:
         return True
 
     def kill(self) -> None:
-        """kill -9 the driver and its JVM; what these leave behind ends by itself, or is ended
-        here.
+        """Kill the driver and its JVM with kill -9; their remaining children end by themselves, or
+        are ended here.
         """
         self._daemons()
         for each in (*self._jvm(), self._process):
@@ -117,5 +119,5 @@ class DriverProcess:
                 each.kill()
 
     def wait(self, timeout_s: float) -> int:
-        """Until it ends by itself; its exit code."""
+        """Wait until it ends by itself; return its exit code."""
         return self._process.wait(timeout_s)

@@ -46,9 +46,7 @@ FED_AT_MOST = 800
 
 
 class Feed:
-    """Publishes rows with numbers that never come again, as fast as they are copied and not much
-    faster.
-    """
+    """Publishes rows with unique numbers, as fast as they are copied and not much faster."""
 
     def __init__(self, url: str) -> None:
         self._client = sparrow.sync.connect(url)
@@ -80,7 +78,7 @@ class Kills:
         self._began = time.monotonic()
 
     def run(self) -> None:
-        """Lives of drivers, one after the other, and a last one that is left to finish."""
+        """Run lives of drivers, one after the other, and a last one that may finish."""
         with ExitStack() as started:
             driver = self._driver(started)
             for life in lives(self.random, KILLS):
@@ -95,7 +93,7 @@ class Kills:
         return driver
 
     def _live(self, driver: DriverProcess, life: list[str], started: ExitStack) -> DriverProcess:
-        """The life of a driver; the next one."""
+        """Run the life of a driver; return the next one."""
         driver.go("forever")
         self._wait_for_progress(driver)
         following = self._driver(started)
@@ -130,7 +128,7 @@ class Kills:
             time.sleep(0.15)
 
     def _wait_for_progress(self, driver: DriverProcess) -> None:
-        """Until more is committed than now; there are rows to be copied all the time."""
+        """Wait until more is committed than now; there are rows to be copied all the time."""
         deadline = time.monotonic() + PROGRESS_TIMEOUT_S
         before, most = self._committed(), self._feed.sent + FED_AT_MOST
         while self._committed() <= before:
@@ -141,7 +139,7 @@ class Kills:
             time.sleep(0.03)
 
     def _committed(self) -> int:
-        """The last batch of the sink; -1 before the first."""
+        """Return the last batch of the sink; -1 before the first."""
         with connect(Target(self._broker.url)) as session:
             sinks = session.call("sink.list", {})["sinks"]
         assert len(sinks) <= 1
@@ -191,6 +189,6 @@ def test_every_row_is_copied_once_and_in_order_whatever_is_killed(broker, tmp_pa
     }
     assert sum(kills.counts.values()) == KILLS
     if kills.counts["driver"] >= DEATHS.index("before") + 1:
-        # What losers wrote is there, too, for who reads what is not committed: the kills have hit.
+        # Readers of uncommitted records also see rows of losing attempts: the kills have hit.
         everything = read_topic(broker, "copy", isolation="read_uncommitted")
         assert sum(map(len, everything.values())) > rows

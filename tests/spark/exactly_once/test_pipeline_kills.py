@@ -56,7 +56,7 @@ FLOW = """
 
 
 class Program:
-    """A life of `sparrow pipeline run`."""
+    """One life of `sparrow pipeline run`."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self._log = folder / "run.log"
@@ -76,7 +76,7 @@ class Program:
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        """kill -9 of all of it at once."""
+        """Kill all of it at once with kill -9."""
         with suppress(psutil.NoSuchProcess):
             everything = [self._process, *self._process.children(recursive=True)]
             for each in everything:
@@ -116,7 +116,7 @@ def publish_rows(url: str) -> None:
 
 
 def committed(folder: Path) -> int:
-    """Batches that Spark has noted as done, in all flows."""
+    """Return the number of batches that Spark has noted as done, in all flows."""
     return len(list(folder.glob("checkpoints/*/commits/[0-9]*")))
 
 

@@ -1,6 +1,6 @@
-"""Spark Connect, in one process with one server for all of it, as each costs a JVM: batches and
-streams, and a pipeline with decoding in Python, SQL with a table, a function, state, expectations,
-dead letters, a table by `foreachBatch`.
+"""Spark Connect, in one process with one server for all tests, because each costs a JVM: batches
+and streams, and a pipeline with decoding in Python, SQL with a table, a function, state,
+expectations, dead letters, a table by `foreachBatch`.
 """
 
 from __future__ import annotations

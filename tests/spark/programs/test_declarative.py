@@ -28,7 +28,7 @@ pytestmark = [
 
 
 def _run(folder: Path, url: str) -> str:
-    # The script that PySpark installs; it runs the interpreter that it is told of.
+    # The script that PySpark installs; it runs the interpreter of its environment.
     script = Path(sys.executable).parent / "spark-pipelines"
     return run_command(
         [str(script), "run", "--properties-file", "spark.conf", "--remote", "local[2]"],

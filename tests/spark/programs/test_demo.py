@@ -1,5 +1,5 @@
-"""`sparrow demo` as a user runs it, Spark and all: a small history with merges, from git to the
-chart, with nobody's help.
+"""`sparrow demo` as a user runs it, with Spark: a small history with merges, from git to the chart,
+without any stub.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TIMEOUT_S = 400
 
 
 def history(seed: int) -> list[list[int]]:
-    """Parents by number: branches, merges of two and three, and a second root."""
+    """Return a history, parents by number: branches, merges of two and three, and a second root."""
     chance = random.Random(seed)
     made: list[list[int]] = [[], []]
     for number in range(2, COMMITS):

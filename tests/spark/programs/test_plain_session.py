@@ -1,5 +1,5 @@
-"""Sessions that know nothing of Sparrow but its name. Streams without an import, and their lag, are
-in `test_declarative`.
+"""Sessions that use Sparrow by its name alone. Streams without an import, and their lag, are in
+`test_declarative`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`sparrow pipeline run` in a process of its own: it runs, says how far it is, and ends in peace
-when it is told to.
+"""`sparrow pipeline run` in its own process: it runs, reports progress, and ends cleanly on
+request.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_run_goes_on_until_it_is_interrupted_and_then_ends_in_peace(broker, tmp_
 
 
 def wait_for_rows(run, broker, count):
-    """Until the sink's topic and that of the dead letters have what they are to get."""
+    """Wait until the sink's topic and that of the dead letters have all their rows."""
     deadline = time.monotonic() + 150
     with sparrow.sync.connect(broker.url) as client:
         while time.monotonic() < deadline and run.poll() is None:

@@ -117,8 +117,8 @@ def test_rules_are_asked_whose_values_are_right_and_all_of_them() -> None:
     assert both.read({"a": "False"}) == {"a": False, "b": False}
     with pytest.raises(InvalidArgument, match="3 options"):
         both.read({"a": "true", "b": "true"})
-    # A rule that looks at a value which could not be read would tell the same fault twice; the
-    # others are asked.
+    # A rule about a value that could not be read would report the same fault twice; the others are
+    # checked.
     with pytest.raises(InvalidArgument) as caught:
         both.read({"a": "true", "b": "maybe"})
     assert caught.value.text.splitlines()[1:] == [
@@ -182,7 +182,7 @@ def test_logins_are_taken_from_options_files_jaas_and_the_environment(
     monkeypatch.setenv("SPARROW_PASSWORD", "apple")
     assert (_target({}).user, _target({}).password) == ("eve", "apple")
     assert _target({"token": "t"}).user is None
-    assert _target({"url": "sparrow://bob:b@h"}).user is None  # who logs in stands in the URL
+    assert _target({"url": "sparrow://bob:b@h"}).user is None  # the user is part of the URL
 
 
 def test_a_login_by_options_wins_over_the_one_in_the_url() -> None:

@@ -23,7 +23,7 @@ def _publish(broker: RunningBroker, count: int) -> None:
 
 
 def _lag(broker: RunningBroker, group: str) -> int | None:
-    """None: there is no such group."""
+    """Return the lag of a group; None if there is no such group."""
     with sparrow.sync.connect(broker.url) as client:
         if group not in [each.group for each in client.admin.list_groups()]:
             return None

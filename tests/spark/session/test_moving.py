@@ -1,4 +1,4 @@
-"""Programs written for Spark's Kafka connector, with another format and nothing else changed."""
+"""Programs written for Spark's Kafka connector, with another format and no other change."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_program_of_the_kafka_connector_and_its_checkpoint_go_on(
 
         publish(0, 80)
         _copy(spark, servers, tmp_path)
-        # What the Kafka connector writes into a checkpoint has offsets alone.
+        # Checkpoints of the Kafka connector have offsets alone.
         written = sorted((tmp_path / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
         assert len(written) == 3
         lines = written[-1].read_text().splitlines()

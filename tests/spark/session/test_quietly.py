@@ -1,4 +1,4 @@
-"""Commands start a Spark that says nothing by itself."""
+"""Commands start a Spark that prints nothing by itself."""
 
 from __future__ import annotations
 

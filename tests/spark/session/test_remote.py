@@ -1,4 +1,4 @@
-"""A Spark Connect server that is not there is told at once: PySpark would try for minutes."""
+"""A missing Spark Connect server is reported at once: PySpark would try for minutes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ MODULE = sys.modules["sparrow.spark.session"]  # its name is that of the functio
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is set from elsewhere."""
+    """Remove settings from elsewhere."""
     for name in (
         "PYSPARK_GATEWAY_PORT",
         "PYSPARK_SUBMIT_ARGS",
@@ -76,7 +76,7 @@ def test_settings_of_the_user_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 class Conf:
-    """The settings of a session that is there."""
+    """The settings of an existing session."""
 
     def __init__(self) -> None:
         self.values = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "true"}

@@ -1,6 +1,4 @@
-"""TLS, passwords and tokens, for reading and writing; and what is said when they are wrong: one
-line.
-"""
+"""TLS, passwords and tokens, for reading and writing; errors are one line."""
 
 from __future__ import annotations
 
@@ -99,7 +97,7 @@ def test_wrong_connection_is_one_clear_line(
     options = {"url": tls_broker.url, "caFile": certificates.ca, "connectTimeout": "2s", **wrong}
     if not options["caFile"]:
         del options["caFile"]
-    with pytest.raises(Exception, match=r"\w") as caught:  # AnalysisException or what a task raises
+    with pytest.raises(Exception, match=r"\w") as caught:  # AnalysisException or the error of a task
         _read(spark, **options).collect()
     sentences = str(caught.value).split("JVM stacktrace")[0]
     assert said in sentences

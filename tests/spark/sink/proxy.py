@@ -1,5 +1,5 @@
-"""A wire that is cut once, when the answer to a certain request comes back: the broker has done
-what was asked, and the client does not know.
+"""A connection that is cut once, when the response to a certain request comes back: the broker has
+executed the request, and the client does not know.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Self
 
 
 class CuttingProxy:
-    """Forwards connections on a port of its own to a broker. The first answer after a request with
-    `word` in it is dropped with its connection.
+    """A proxy that forwards connections on its own port to a broker. The first response after a
+    request with `word` in it is dropped with its connection.
     """
 
     def __init__(self, host: str, port: int, word: str) -> None:
@@ -34,7 +34,7 @@ class CuttingProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Wakes the thread that accepts, which a close alone does not.
+        # Wakes the accepting thread, which closing alone does not.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._accepting.join()
         self._listener.close()

@@ -66,7 +66,7 @@ class Query:
         return WriteIdentity(self.plan.sink or self.query, self.query, self.run, batch)
 
     def write(self, batch: int, *parts: Iterable[Mapping[str, Any]], task: int = 0) -> Written:
-        """Write as a task does; each part is an Arrow batch that it gets."""
+        """Write as a task does; each part is one of its Arrow batches."""
         rows = [rows_of(self.columns, each) for each in parts]
         return write_rows(self.plan, self.identity(batch), TaskAttempt(task, next(_attempts)), rows)
 
@@ -99,8 +99,8 @@ def describe(broker: RunningBroker, sink: str) -> dict[str, Any]:
 
 
 def read_rows(broker: RunningBroker, topic: str, *columns: str) -> list[list[dict[str, Any]]]:
-    """The committed rows of each partition; quicker than a Kafka client, whose start takes half a
-    second.
+    """Return the committed rows of each partition; quicker than a Kafka client, whose start takes
+    half a second.
     """
     with connect(Target(broker.url)) as session:
         partitions = session.call("topic.describe", {"name": topic})["partition_count"]
@@ -122,5 +122,5 @@ def _partition_rows(
 
 
 def read_values(broker: RunningBroker, topic: str) -> list[bytes | None]:
-    """The committed values, partition after partition."""
+    """Return the committed values, partition after partition."""
     return [row["value"] for rows in read_rows(broker, topic, "value") for row in rows]

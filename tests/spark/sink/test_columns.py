@@ -1,4 +1,4 @@
-"""Which columns are written, and what is said of those that cannot be. Needs PySpark's types, no
+"""The columns that are written, and the errors for those that cannot be. Needs PySpark's types, no
 JVM.
 """
 
@@ -28,7 +28,7 @@ TEXT, BYTES, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()
 
 
 def schema(**columns: DataType) -> StructType:
-    """A schema; Spark's own reader of schemas as text needs a JVM."""
+    """Return a schema; Spark's own reader of schemas as text needs a JVM."""
     found = StructType()
     for name, kind in columns.items():
         found = found.add(name, kind)

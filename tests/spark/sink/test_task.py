@@ -134,7 +134,7 @@ def test_tasks_without_rows_cost_the_broker_nothing(broker, topic):
 
 
 def test_a_fresh_checkpoint_has_the_sink_even_if_its_first_batch_has_no_rows(broker, topic):
-    """As a stream's that begins at the end of its topics."""
+    """Such is the checkpoint of a stream that begins at the end of its topics."""
     old = Query(broker, topic=topic, query="old", run="old", sinkId=topic)
     old.commit(old.write_values(7, b"a"))
     fresh = Query(broker, topic=topic, query="fresh", run="fresh", sinkId=topic)

@@ -33,7 +33,7 @@ def read_stream(spark: SparkSession, broker: RunningBroker, topic: str, **option
 
 
 def copy_all(rows: DataFrame, broker: RunningBroker, checkpoint: Path, **options: object) -> str:
-    """Write all that a stream has now; its query's id."""
+    """Write everything that a stream has now; return its query's id."""
     writer = rows.writeStream.format("sparrow").option("url", broker.url).options(**options)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
@@ -214,7 +214,7 @@ def test_a_stream_is_copied_in_order_and_goes_on_from_its_checkpoint_wherever_it
 
 
 def counts(spark: SparkSession, broker: RunningBroker, source: str) -> DataFrame:
-    """A stream that counts the rows of each key, and two rows for each of two keys to count."""
+    """Return a stream that counts the rows of each key, and two rows for each of two keys."""
     write(spark.range(4).selectExpr("CAST(id % 2 AS STRING) AS key", "'x' AS value"), broker, topic=source)
     counted = read_stream(spark, broker, source).groupBy("key").count()
     return counted.selectExpr("key", "CAST(count AS STRING) AS value")
@@ -230,7 +230,7 @@ def test_complete_mode_writes_all_rows_of_each_batch(spark, broker, sparrow_topi
 
 
 def test_update_mode_is_refused_by_spark(spark, broker, topic, tmp_path):
-    """`foreachBatch` takes it."""
+    """Only `foreachBatch` accepts it."""
     writer = read_stream(spark, broker, topic).writeStream.outputMode("update").format("sparrow")
     writer = writer.option("url", broker.url).option("topic", topic).trigger(availableNow=True)
 
@@ -278,7 +278,7 @@ def test_a_fresh_checkpoint_takes_the_sink_over_and_the_stream_that_had_it_stops
     zombie = writer.option("checkpointLocation", str(tmp_path / "zombie")).start()
     try:
         wait_for(lambda: len(read_values(broker, copy)) == 1)
-        # As if somebody had started it from a copy of its checkpoint.
+        # The query looks as if somebody had started it from a copy of its checkpoint.
         copy_all(read_stream(spark, broker, source), broker, tmp_path / "other", topic=copy, sinkId=copy)
         write(spark.range(1).selectExpr("'b' AS value"), broker, topic=source)
 
@@ -305,7 +305,7 @@ class Properties(WriterCommitMessage):
 
 
 class LookingSink(DataSource):
-    """Leaves what its tasks know in a file."""
+    """A sink that writes what its tasks receive to a file."""
 
     @classmethod
     def name(cls) -> str:

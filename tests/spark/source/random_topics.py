@@ -77,7 +77,7 @@ class Writers:
 
     def new_topic(self, partitions: int = 2, **config: str) -> str:
         name = f"random-{next(_numbers)}"
-        # The times of records may be long ago.
+        # Timestamps of records may be long ago.
         given = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in config.items()}
         self.client.admin.create_topic(name, partitions=partitions, config=given)
         return name
@@ -121,7 +121,7 @@ class Writers:
             producer.abort_transaction(SECONDS)
 
     def transactional(self, name: str) -> confluent_kafka.Producer:
-        """A producer of transactions of its own."""
+        """Return a producer with transactions of its own."""
         found = confluent_kafka.Producer(
             {"bootstrap.servers": self.broker.kafka, "linger.ms": 0, "log_level": 0, "transactional.id": name}
         )
@@ -147,7 +147,7 @@ class Writers:
 
 
 def read_by_kafka(broker: RunningBroker, topic: str, isolation: str = "read_committed") -> list[Row]:
-    """All rows of a topic, as a Kafka client reads them."""
+    """Return all rows of a topic, as a Kafka client reads them."""
     found = read_messages(broker, topic, isolation=isolation)
     return sorted(
         (

@@ -1,5 +1,5 @@
-"""Logs whose bytes are not those that were written, and records that go while they are read: named,
-or skipped and counted, and nothing else is lost.
+"""Logs whose bytes have changed, and records that are removed while they are read: named, or
+skipped and counted, and no others are lost.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def test_records_that_were_fetched_before_they_went_are_not_dropped() -> None:
 
 
 class _Answered:
-    """Fetches whose answer is there."""
+    """Fetches whose responses are there."""
 
     def __init__(self, chunk: FetchedChunk) -> None:
         self._chunk = chunk

@@ -1,5 +1,5 @@
-"""A broker that is away for a while, as when it is started again: a stream and its tasks wait for
-it, a query that begins does not.
+"""A broker that is down for a while, as during a restart: a stream and its tasks wait for it, a new
+query does not.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Errors that leave a worker: a sentence where Sparrow raised it on purpose, the whole traceback
-where it is a fault.
+"""Errors that leave a worker: one sentence if Sparrow raised it deliberately, the whole traceback
+if it is a bug.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Filters that Spark hands over: no row that passes them is lost, and those that are taken let
-nothing else through.
+"""Filters that Spark hands over: no row that passes them is lost, and accepted ones let no other
+row through.
 """
 
 from __future__ import annotations

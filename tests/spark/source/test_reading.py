@@ -1,4 +1,4 @@
-"""Batches and streams read what a Kafka client reads: the source itself, without a JVM."""
+"""Batches and streams read the same records as a Kafka client: the source itself, without a JVM."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_transactions_over_many_fetches_and_tasks_are_read_as_a_kafka_client_rea
     writers: Writers,
 ) -> None:
     topic = writers.new_topic(partitions=1)
-    # Two at a time, each larger than a fetch, whose markers come in another order than their
+    # Two at a time, each larger than a fetch, whose markers are in another order than their
     # beginnings.
     producers = [writers.transactional(f"wide-{number}") for number in range(2)]
     for turn in range(4):
@@ -560,7 +560,7 @@ def test_many_rows_are_handed_over_in_several_batches() -> None:
 
 
 def filled(writers: Writers, partitions: int = 1, *, times: bool = False) -> str:
-    """A topic with a hundred records in each partition; with times of 1000 ms and on."""
+    """Create a topic with a hundred records in each partition, with timestamps from 1000 ms on."""
     topic = writers.new_topic(partitions)
     with writers.client.producer() as producer:
         for number in range(100):

@@ -1,4 +1,4 @@
-"""Options of reading: what each takes, and what is said of wrong ones."""
+"""Options of reading: accepted values, and the errors for wrong ones."""
 
 from __future__ import annotations
 

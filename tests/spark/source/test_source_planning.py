@@ -1,4 +1,4 @@
-"""Places, limits and plans: what is decided without a broker."""
+"""Start positions, limits and plans: decisions without a broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 
 
 def lookup(topic: str, timestamp_ms: int) -> Mapping[int, int]:
-    """Partition 0 of a has a record for each ms from 100 on."""
+    """Look up an offset by time: partition 0 of a has a record for each ms from 100 on."""
     if topic == "a" and timestamp_ms < 115:
         return {0: max(5, timestamp_ms - 95), 1: -1}
     return {0: -1, 1: -1}
@@ -139,7 +139,7 @@ RECORD_BYTES = 100
 
 
 def estimate(ranges: Sequence[OffsetRange]) -> list[int]:
-    """Records of partition 1 are ten times as large behind offset 1000."""
+    """Estimate a size: records of partition 1 are ten times as large behind offset 1000."""
     return [
         RECORD_BYTES * each.offsets
         + (9 * RECORD_BYTES * max(0, each.high - max(each.low, 1000)) if each.partition == 1 else 0)

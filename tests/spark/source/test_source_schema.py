@@ -1,4 +1,4 @@
-"""Columns that are chosen, and what is said of schemas that do not fit."""
+"""Choice of columns, and the errors for schemas that do not fit."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def writers() -> Iterator[Writers]:
 
 @pytest.fixture
 def lines(writers: Writers) -> str:
-    """A topic of two partitions with fifty records each, at 1000 ms and on."""
+    """Create a topic of two partitions with fifty records each, with timestamps from 1000 ms on."""
     topic = writers.new_topic()
     with writers.client.producer() as producer:
         for number in range(100):
@@ -111,7 +111,7 @@ def test_filters_give_the_same_rows_whether_they_are_pushed_or_not(
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         assert [read(each) for each in conditions] == plainly
-        # Of two tasks, one for each partition, one is left.
+        # One of two tasks, one for each partition, is left.
         apart = batch(spark, writers, subscribe=lines, packBytes="0")
         assert apart.rdd.getNumPartitions() == 2
         assert apart.where(conditions[0]).rdd.getNumPartitions() == 1
@@ -147,7 +147,7 @@ def test_wrong_options_are_told_at_load_in_one_sentence_without_a_stack(spark: S
     options = {"subscribe": "t", "startingOfsets": "x", "lag": "y"}
 
     def with_schema() -> None:
-        # Spark makes no source before it needs one where it has a schema.
+        # Given a schema, Spark creates the source only when it needs it.
         spark.read.format("sparrow").options(**options).schema("value binary").load().count()
 
     for load in (spark.read.format("sparrow").options(**options).load, with_schema):
@@ -187,7 +187,7 @@ def streaming(spark: SparkSession, writers: Writers, **options: str) -> DataFram
 
 
 def run(frame: DataFrame, checkpoint: Path, table: Path) -> StreamingQuery:
-    """All that is there now, into files."""
+    """Write everything that exists now to files."""
     query = (
         frame.writeStream.format("parquet")
         .option("checkpointLocation", str(checkpoint))
@@ -200,7 +200,7 @@ def run(frame: DataFrame, checkpoint: Path, table: Path) -> StreamingQuery:
 
 
 def collected(frame: DataFrame) -> list[Row]:
-    """Rows as `read_by_kafka` has them."""
+    """Return rows in the form of `read_by_kafka`."""
     names = [name for name in NAMES if name in frame.columns]
     found = [
         tuple(_plain(name, row[name]) for name in names)

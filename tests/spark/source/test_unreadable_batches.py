@@ -1,5 +1,5 @@
-"""The Spark source at a batch with a right CRC and records that nobody can read, through a real
-broker, without a JVM.
+"""The Spark source at a batch with a right CRC and unreadable records, through a real broker,
+without a JVM.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def test_the_source_names_the_place_or_skips_and_goes_on(kind: str, caplog: pyte
         found = read_batch(**options, onCorrupt="skip")
         assert [bytes(row[0]) for row in found] == BEFORE + BEHIND
         assert f"1 corrupt batches of topic {topic}, partition 0 were skipped" in caplog.text
-        # What ends before the batch is read as ever.
+        # Ranges that end before the batch are read as usual.
         bounded = read_batch(**options, endingOffsets=f'{{"{topic}": {{"0": 3}}}}')
         assert [bytes(row[0]) for row in bounded] == BEFORE
 

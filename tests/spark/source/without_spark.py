@@ -24,7 +24,7 @@ NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp
 
 
 def source(**options: object) -> SparrowDataSource:
-    """Options by their names, `__` for a dot."""
+    """Return a source with options by their names, `__` for a dot."""
     return SparrowDataSource(
         CaseInsensitiveDict({name.replace("__", "."): str(value) for name, value in options.items()})
     )
@@ -41,7 +41,7 @@ def stream_reader(**options: object) -> Any:
 
 
 def read_batch(**options: object) -> list[Row]:
-    """All rows of a batch, in the order of their places."""
+    """Return all rows of a batch, in the order of partitions and offsets."""
     return sorted(rows(batches(batch_reader(**options))), key=place)
 
 
@@ -52,7 +52,7 @@ def batches(reader: DataSourceReader) -> Iterator[Any]:
 
 
 def read_stream(reader: Any, start: dict[str, Any] | None = None) -> tuple[list[list[Row]], dict[str, Any]]:
-    """The rows of each micro-batch until nothing more comes, and where it ended."""
+    """Return the rows of each micro-batch until no more come, and the final offset."""
     if isinstance(reader, SupportsTriggerAvailableNow):
         reader.prepareForTriggerAvailableNow()
     found: list[list[Row]] = []
@@ -73,7 +73,7 @@ def micro_batch(reader: DataSourceStreamReader, start: dict[str, Any], end: dict
 
 
 def kept(offset: dict[str, Any]) -> dict[str, Any]:
-    """An offset as a checkpoint gives it back."""
+    """Return an offset as a checkpoint restores it."""
     return dict(json.loads(json.dumps(offset)))
 
 
@@ -85,7 +85,7 @@ def rows(found: Iterable[Any]) -> Iterator[Row]:
 
 
 def plain(name: str, value: Any) -> Any:
-    """As `read_by_kafka` has it."""
+    """Return a row in the form of `read_by_kafka`."""
     if name == "timestamp":
         return (value - _EPOCH) // timedelta(milliseconds=1)
     if name == "headers" and value is not None:

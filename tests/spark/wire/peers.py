@@ -1,5 +1,5 @@
-"""Peers that are not as a broker should be: each serves on a free port of the loopback, in a thread
-that ends with the test.
+"""Faulty peers in place of a broker: each serves on a free port of the loopback, in a thread that
+ends with the test.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Script: TypeAlias = "Callable[[Peer, Connection, m.Head], bool]"
-"""Called with each frame that came; False ends the connection."""
+"""Called with each received frame; False ends the connection."""
 
 
 class Peer:
-    """Speaks the broker's side of the protocol by a script. `url` is where; `connections` counts
-    who came.
+    """A peer that speaks the broker's side of the protocol by a script. `url` is its address;
+    `connections` counts its clients.
     """
 
     def __init__(self, script: Script) -> None:
@@ -75,7 +75,7 @@ class Peer:
 
 @contextmanager
 def peer(script: Script) -> Iterator[Peer]:
-    """A peer whose `script` is called with each frame; False ends the connection."""
+    """Yield a peer whose `script` is called with each frame; False ends the connection."""
     serving = Peer(script)
     serving.start()
     try:

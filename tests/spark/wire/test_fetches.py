@@ -44,7 +44,7 @@ def session(running: RunningBroker) -> Iterator[Session]:
 
 
 def published(session: Session, batches: Sequence[bytes]) -> str:
-    """A new topic with these batches."""
+    """Create a topic with these batches."""
     topic = next(_names)
     session.call("topic.create", {"name": topic, "partitions": 1, "config": {"segment.bytes": "100000"}})
     channel = session.open_channel(m.OpenProducer(idempotent=False))
@@ -58,7 +58,7 @@ def published(session: Session, batches: Sequence[bytes]) -> str:
 
 
 def body(batch: bytes | memoryview) -> bytes:
-    """A batch without what the broker stamps."""
+    """Return a batch without the fields that the broker stamps."""
     return bytes(batch[8:12]) + bytes(batch[16:])
 
 
@@ -120,7 +120,7 @@ def test_a_fetch_begins_with_the_batch_that_holds_the_offset(
 
 
 def committed(chunk_data: memoryview, aborted: Sequence[tuple[int, int]]) -> list[bytes | None]:
-    """The values that a reader of committed records keeps (KIP-98)."""
+    """Return the values that a reader of committed records keeps (KIP-98)."""
     kept: list[bytes | None] = []
     pending = sorted(aborted, key=lambda each: each[1])
     dropped: set[int] = set()
@@ -137,7 +137,7 @@ def committed(chunk_data: memoryview, aborted: Sequence[tuple[int, int]]) -> lis
 def test_transactions_are_told_as_aborted_and_open_ones_are_kept_back(
     running: RunningBroker, session: Session
 ) -> None:
-    now_ms = int(time.time() * 1000)  # of one age, so that all of it lies in one segment
+    now_ms = int(time.time() * 1000)  # of one age, so that all are in one segment
     topic = published(session, [build_batch([b"plain"], timestamps=now_ms)])
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": running.kafka, "transactional.id": topic, "linger.ms": 0, "log_level": 0}

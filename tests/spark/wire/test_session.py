@@ -186,7 +186,7 @@ def test_a_broker_that_has_no_room_now_is_tried_again() -> None:
     with peer(lambda serving, connection, head: False) as serving:
         with pytest.raises(ConnectionLost, match=r"sparrows://.*tried 2 times"):
             connect(Target(serving.url, retries=1))
-        assert serving.connections == 2 + 1  # the last one asks what is spoken there
+        assert serving.connections == 2 + 1  # the last one asks which protocol is spoken there
 
 
 def test_tls_and_credentials_are_as_for_other_clients(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -223,8 +223,8 @@ def test_a_link_outlives_a_restart_of_its_broker(broker: RunningBroker, session:
 
 
 def answering(lost_at: set[int]) -> tuple[Script, list[int]]:
-    """Answers fetches by their offset and calls by their verb; ends the connection in place of the
-    answers with these numbers.
+    """Answer fetches by their offset and calls by their name; end the connection in place of the
+    responses with these numbers.
     """
     asked: list[int] = []
 
@@ -264,7 +264,7 @@ def test_a_fetch_that_is_lost_again_and_again_is_given_up_with_its_place() -> No
     with peer(script) as serving, connect(Target(serving.url, retries=2)) as session:
         with pytest.raises(ConnectionLost, match="reading orders-4 at offset 17 failed 3 times"):
             session.fetch(FetchWanted("orders", partition=4, offset=17))
-        # the loss of what was asked ahead counts when its answer is due
+        # the loss of pipelined requests counts when their response is due
         assert len(asked) in {3, 4}
 
 
@@ -281,7 +281,7 @@ def test_only_idempotent_requests_are_repeated() -> None:
 
 
 def busy(times: int) -> Script:
-    """Refuses so many fetches for now."""
+    """Refuse so many fetches for now."""
     refused = iter([True] * times)
 
     def script(serving: Peer, connection: Connection, head: m.Head) -> bool:
@@ -565,7 +565,7 @@ def test_a_pool_whose_lock_another_thread_has_serves_a_forked_process(running: R
         with pool.borrowed(target) as session:
             return session.call("broker.describe")["version"]
 
-    with pool._lock:  # as where a thread gives a session back while another forks
+    with pool._lock:  # as where a thread returns a session while another forks
         assert in_child(use)
     pool.close()
 

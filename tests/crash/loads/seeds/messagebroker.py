@@ -1,4 +1,6 @@
-"""messagebroker: publishers that close their side, and a subscriber that resumes at its position."""
+"""messagebroker: publishers that close their side, and a subscriber that resumes at its
+position.
+"""
 
 from __future__ import annotations
 
