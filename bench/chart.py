@@ -90,7 +90,7 @@ def _of_figure(beginning: str, measurements: Sequence[Measurement]) -> dict[tupl
 
 
 def _draw_panel(axes: Axes, panel: Panel, rows: Sequence[Sequence[Measurement]], bars: int) -> None:
-    """With room for so many bars, so that those of neighbours are of one height."""
+    """With room for this many bars, so that those of neighbours are of one height."""
     places = range(len(rows))
     axes.set_title(f"{panel.title} ({panel.unit})", x=_TITLE_X)
     axes.set_yticks(list(places), [_label(row[0]) for row in rows])

@@ -44,7 +44,7 @@ class Subject:
     """Asks it something; raises while it does not serve."""
     make: Callable[[Any], object]
     fill: Callable[[Any, int], Role]
-    """Publishes one message and then so many of `VALUE`; each acknowledged."""
+    """Publishes one message and then this many of `VALUE`; each acknowledged."""
     end: Callable[[Any], int]
     """Returns the number of messages that it reports; raises while it does not serve."""
     strength: str = SYNCED

@@ -93,7 +93,7 @@ class Link:
         self._call(_CHANNEL, (85, 10), b"\0", (85, 11))
 
     def consume(self, queue: str, prefetch: int, *, is_stream: bool = False) -> None:
-        """Deliveries begin, at most so many unacknowledged; a stream's from its beginning."""
+        """Deliveries begin, at most this many unacknowledged; a stream's from its beginning."""
         self.settle(prefetch)
         arguments = _short("x-stream-offset") + b"S" + _long(b"first") if is_stream else b""
         consumer = b"\0\0" + _short(queue) + _short("c") + b"\0" + _long(arguments)
@@ -226,7 +226,7 @@ def publish(port: int, queue: str, value: bytes, count: int, window: int, start:
 def consume(
     port: int, queue: str, count: int, prefetch: int, ack_every: int, start: Start, *, is_stream: bool = False
 ) -> Span:
-    """Acknowledged so many at a time (`multiple`); found: how many were counted."""
+    """Acknowledged this many at a time (`multiple`); found: how many were counted."""
     link = Link(port)
     link.consume(queue, prefetch, is_stream=is_stream)
     _next_delivery(link)

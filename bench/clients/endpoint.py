@@ -41,7 +41,7 @@ class _Endpoint(asyncio.Protocol):
 
 
 class _Counter:
-    """Done when so many requests came."""
+    """Done when this many requests came."""
 
     def __init__(self, expected: int, done: asyncio.Future[None]) -> None:
         self._left = expected
@@ -66,5 +66,5 @@ async def _take(port: int, count: int, start: Start) -> Span:
 
 
 def take(port: int, count: int, start: Start) -> Span:
-    """Listen on the port until so many requests came."""
+    """Listen on the port until this many requests came."""
     return uvloop.run(_take(port, count, start))

@@ -88,7 +88,7 @@ async def _repeat(port: int, request: bytes, connections: int, each: int, start:
 
 
 def repeat(port: int, request: bytes, connections: int, each: int, start: Start) -> Span:
-    """Send a request so many times over each of so many keep-alive connections, one after the
+    """Send a request this many times over each of this many keep-alive connections, one after the
     other.
 
     Raises:

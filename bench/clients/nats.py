@@ -376,7 +376,7 @@ class Pull:
         return self._messages.count
 
     def take(self, last: int) -> bytes:
-        """Wait for more, asking for so many in all; returns the bytes."""
+        """Wait for more, asking for this many in all; returns the bytes."""
         while self._asked < last and self._asked - self.count <= self._piece:
             number = min(self._piece, last - self._asked) if self._asked else 1
             self._link.ask(self._subject, {"batch": number, "expires": _WAIT_NS})
@@ -410,8 +410,8 @@ def read_bytes(port: int, stream: str, ending: bytes, count: int, start: Start) 
 
 
 def consume_bytes(port: int, stream: str, ending: bytes, count: int, ack_every: int, start: Start) -> Span:
-    """All up to a message are acknowledged at once, so many at a time; the last acknowledgement is
-    waited for.
+    """All up to a message are acknowledged at once, this many at a time; the last acknowledgement
+    is waited for.
     """
     link = Link(port)
     pull = Pull(link, stream, _WORKER, ending, PREFETCH // 2)

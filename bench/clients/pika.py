@@ -83,7 +83,7 @@ def publish(port: int, queue: str, value: bytes, count: int, window: int, start:
 
 
 def consume(port: int, queue: str, count: int, prefetch: int, ack_every: int, start: Start) -> Span:
-    """Acknowledged so many at a time (`multiple`); 1: each by itself."""
+    """Acknowledged this many at a time (`multiple`); 1: each by itself."""
     connection = pika.BlockingConnection(_parameters(port))
     channel = connection.channel()
     channel.basic_qos(prefetch_count=prefetch)

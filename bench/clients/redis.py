@@ -177,7 +177,7 @@ class Link:
         return answer
 
     def answers(self, count: int) -> None:
-        """Wait for so many."""
+        """Wait for this many."""
         for _ in range(count):
             self.answer()
 

@@ -119,8 +119,8 @@ async def _consume_singly(url: str, name: str, count: int, workers: int, prefetc
 
 
 def work(url: str, queue: str, count: int, workers: int, prefetch: int, start: Start) -> Span:
-    """A worker (`client.worker`) of so many calls: each job is acknowledged by itself when its call
-    returns; ends when all acknowledgements are kept.
+    """A worker (`client.worker`) of this many calls: each job is acknowledged by itself when its
+    call returns; ends when all acknowledgements are kept.
     """
     return uvloop.run(_work(url, queue, count, workers, prefetch, start))
 

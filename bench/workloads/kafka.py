@@ -218,7 +218,7 @@ def large(runs: int, scale: float) -> list[Measurement]:
 
 
 def plain_write(size: int) -> float:
-    """Seconds to write and sync so many bytes, in pieces of 1 MiB."""
+    """Seconds to write and sync this many bytes, in pieces of 1 MiB."""
     piece = os.urandom(1 << 20)
     with tempfile.TemporaryDirectory() as directory:
         file = os.open(Path(directory) / "plain", os.O_WRONLY | os.O_CREAT)

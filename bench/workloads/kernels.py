@@ -83,7 +83,7 @@ def _measured(
     seconds: float,
     runs: int,
 ) -> Measurement:
-    """Records per second while `once` is repeated for so many seconds."""
+    """Records per second while `once` is repeated for this many seconds."""
     row = Measurement(name, "M records/s", target, note=implementation)
     once()
     for _ in range(runs):

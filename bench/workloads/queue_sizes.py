@@ -58,7 +58,7 @@ async def until(queue: Queue, holds: Callable[[QueueStatistics], bool]) -> None:
 
 
 async def drain(queue: Queue, count: int) -> None:
-    """Lease and acknowledge so many, by range."""
+    """Lease and acknowledge this many, by range."""
     seen = 0
     while seen < count:
         jobs = await queue.lease(LEASE, wait_s=10)
@@ -135,7 +135,7 @@ async def _million(running: Server, count: int) -> Sequence[float]:
 
 
 async def _acknowledge(queue: Queue, jobs: Sequence[sparrow.Job]) -> None:
-    """Each by itself, so many at a time."""
+    """Each by itself, this many at a time."""
     for first in range(0, len(jobs), ACKS_AT_ONCE):
         for job in jobs[first : first + ACKS_AT_ONCE]:
             job.ack_nowait()

@@ -38,7 +38,7 @@ CONFIG = BrokerConfig(
 
 
 async def events(broker: Broker, count: int) -> list[dict[str, Any]]:
-    """Wait for so many events of the topic, and return them."""
+    """Wait for this many events of the topic, and return them."""
     found: list[dict[str, Any]] = []
     while len(found) < count:
         (fetched,) = await broker.records.fetch(

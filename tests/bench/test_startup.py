@@ -76,7 +76,7 @@ def fill(_port: int, _count: int) -> Role:
 
 
 def subject(name: str = "listener", prepared=listening, end: int = 11) -> Subject:
-    """Return a broker that reports so many messages."""
+    """Return a broker that reports this many messages."""
     return Subject(name, "", "nothing", prepared, lambda _: None, lambda _: None, fill, lambda _: end)
 
 

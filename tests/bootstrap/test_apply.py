@@ -51,7 +51,7 @@ OWN = {"topic", "queue", "queue-start", "webhook", "acl"}
 
 
 class DyingMetaStore(MemoryMetaStore):
-    """A meta store that simulates the end of the process after so many writes."""
+    """A meta store that simulates the end of the process after this many writes."""
 
     def __init__(self, entries: dict[tuple[str, str], Entry]) -> None:
         super().__init__(entries)

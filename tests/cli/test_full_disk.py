@@ -26,7 +26,7 @@ def url(broker, monkeypatch):
 
 @pytest.fixture
 def full(monkeypatch):
-    """Fill the disk until the event is set, which happens by itself after so many refusals."""
+    """Fill the disk until the event is set, which happens by itself after this many refusals."""
     has_room, publish, refusals = threading.Event(), Partition.publish, []
 
     def full_or_not(self, *args, **options):

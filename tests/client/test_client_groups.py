@@ -248,7 +248,7 @@ async def test_a_member_that_reads_from_the_end_misses_nothing_over_a_lost_conne
     frontend: Frontend, client: Client, open_proxy: OpenProxy
 ) -> None:
     """Nothing was committed, so "end" would be looked up again: messages published while there was
-    no connection must be delivered all the same.
+    no connection must be delivered nevertheless.
     """
     await client.admin.create_topic("t", partitions=1)
     proxy = await open_proxy()

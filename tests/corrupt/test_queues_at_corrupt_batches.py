@@ -32,7 +32,7 @@ async def fill(broker: Broker, kind: str, **policy: object) -> None:
 
 
 async def dead_letters(broker: Broker, count: int) -> list[dict[str, bytes | None]]:
-    """Return the headers of so many dead letters of the queue."""
+    """Return the headers of this many dead letters of the queue."""
     async with asyncio.timeout(60):
         while True:
             found = (

@@ -36,7 +36,7 @@ class Disk(Protocol):
     """The disk of the broker's data."""
 
     def fill(self, left_bytes: int) -> None:
-        """Fill the disk up to so many free bytes."""
+        """Fill the disk up to this many free bytes."""
         ...
 
     def free(self) -> None: ...

@@ -108,7 +108,7 @@ def start(repo: Path, out: Path, temporary: Path) -> subprocess.Popen[str]:
 
 
 def children(pid: int, count: int) -> list[psutil.Process]:
-    """Wait for so many child processes, and return them."""
+    """Wait for this many child processes, and return them."""
     deadline = time.monotonic() + 20
     while len(found := psutil.Process(pid).children(recursive=True)) < count:
         assert time.monotonic() < deadline, found

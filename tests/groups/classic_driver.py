@@ -100,7 +100,7 @@ class Driver:
         return response.assignment
 
     def stable(self, *instances: str | None, **changes: Any) -> list[str]:
-        """Make a stable group of so many members; return their ids, the leader's first."""
+        """Make a stable group of this many members; return their ids, the leader's first."""
         tickets = [self.join(instance_id=instance, **changes) for instance in instances]
         self.advance(1)
         responses = [self.joined(ticket) for ticket in tickets]

@@ -154,7 +154,7 @@ class HonestReader:
         self._client.socket.close()
 
     def goes_on(self, rounds: int) -> bool:
-        """Wait until it has read the topic so many more times."""
+        """Wait until it has read the topic this many more times."""
         until, deadline = self.rounds + rounds, time.monotonic() + WAIT_S
         while self.rounds < until and self.error is None and time.monotonic() < deadline:
             time.sleep(0.05)

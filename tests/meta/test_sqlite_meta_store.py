@@ -297,7 +297,7 @@ def test_a_failing_device_takes_no_more_changes_and_keeps_reading(path: str) -> 
 
 
 def acknowledged_before_kill(path: str, first: int, after_lines: int) -> list[int]:
-    """Start a writer and kill it when it has acknowledged so many batches. Return all that it
+    """Start a writer and kill it when it has acknowledged this many batches. Return all that it
     acknowledged.
     """
     process = subprocess.Popen(

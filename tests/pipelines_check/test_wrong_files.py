@@ -56,7 +56,7 @@ def test_no_fault_hides_another(name, home):
 
 
 def _moved(sentence, by):
-    """Return a sentence for a file with so many lines inserted after the second."""
+    """Return a sentence for a file with this many lines inserted after the second."""
     line, _, text = sentence.partition(":")
     return f"{int(line) + (by if int(line) > 2 else 0)}:{text}"
 

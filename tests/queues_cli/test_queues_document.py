@@ -51,7 +51,7 @@ def cells(title: str) -> list[list[str]]:
 
 def shell(sparrow_command: Run, text: str) -> str:
     """Return what the commands of a block print. They run in this process, as it takes long to
-    start so many.
+    start this many.
     """
     printed = ""
     for line in filter(None, text.splitlines()):

@@ -55,7 +55,7 @@ def values_of(records: Sequence[Record]) -> list[bytes | None]:
 
 
 async def take_all(consumer: QueueConsumer, count: int) -> list[Record]:
-    """Lease so many, and any others that are there."""
+    """Lease this many, and any others that are there."""
     taken: list[Record] = []
     async with asyncio.timeout(30):
         while len(taken) < count:

@@ -34,8 +34,8 @@ async def began() -> Machine:
 
 
 async def die_after(machine: Machine, steps: int) -> bool:
-    """Reject everything, with a disk that is gone after so many steps. Return True if the move was
-    over before.
+    """Reject everything, with a disk that is gone after this many steps. Return True if the move
+    was over before.
     """
     consumer = await machine.consumer("jobs")
     taken = await take_all(consumer, len(VALUES))

@@ -65,5 +65,5 @@ class Machine:
 
 
 def topic_views(partitions: Iterable[int]) -> list[TopicView]:
-    """Return topics t0, t1, … with so many partitions."""
+    """Return topics t0, t1, … with this many partitions."""
     return [TopicView(f"t{n}", uuid.UUID(int=n + 1), count) for n, count in enumerate(partitions)]

@@ -71,7 +71,7 @@ class Query:
 
 
 async def stopped_after(steps: int, *, power_fails: bool) -> bool:
-    """Run with so many steps allowed, stop, start, continue. Return True if the run ended before
+    """Run with this many steps allowed, stop, start, continue. Return True if the run ended before
     the stop.
     """
     machine = Machine(steps)

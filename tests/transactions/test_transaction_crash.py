@@ -96,7 +96,7 @@ Scenario = Callable[[Client, Broker], Coroutine[Any, Any, None]]
 
 
 async def stopped_after(steps: int, *, bumps_epoch: bool, power_fails: bool) -> bool:
-    """Run with so many steps allowed, stop, start, continue. Return True if the run ended before
+    """Run with this many steps allowed, stop, start, continue. Return True if the run ended before
     the stop.
     """
     machine, broker = await prepared(steps)

@@ -216,7 +216,7 @@ class QueuePolicy:
     """Used by share groups, which Kafka lets read records of open transactions."""
 
     def backoff_after(self, deliveries: int, jitter: float) -> int:
-        """Return the delay of a record that came back after so many deliveries.
+        """Return the delay of a record that came back after this many deliveries.
 
         Args:
             jitter: a random number from -1 to 1.

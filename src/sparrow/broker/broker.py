@@ -147,7 +147,7 @@ class Broker:
         records. Again: no effect.
 
         Raises:
-            StorageFailed, DiskFull: not all could be; the directory is given back all the same, and
+            StorageFailed, DiskFull: not all could be; the directory is given back nevertheless, and
                 the next start recovers.
         """
         if not self._is_open:

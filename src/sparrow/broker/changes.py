@@ -1,7 +1,7 @@
-"""Changes of stored entries: one after the other, and each to its end.
+"""Changes of stored entries: one after the other, each until it is complete.
 
-A caller that is cancelled (its connection was lost) stops waiting, but the store writes all the
-same; so the change is completed, and memory and store agree.
+A caller that is cancelled (its connection was lost) stops waiting, but the store still writes; so
+the change is completed, and memory and store agree.
 """
 
 from __future__ import annotations

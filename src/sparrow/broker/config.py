@@ -252,6 +252,6 @@ class BrokerConfig:
         name="log_scrub_rate",
     )
     has_logins: bool = False
-    """True if principals who are no users of the meta store can log in, by a token or a
+    """True if principals other than the users of the meta store can log in, by a token or a
     certificate.
     """

@@ -26,8 +26,8 @@ class CorruptBatches:
         self._logged: OrderedDict[tuple[str, str, str, int, int], None] = OrderedDict()
 
     def met(self, reader: str, rule: str, error: CorruptBatch) -> None:
-        """Count a batch, and log its offset once for each kind of reader: thousands of readers may
-        meet the same one.
+        """Count a batch, and log its offset once for each kind of reader, because thousands of
+        readers may read the same one.
         """
         self.counts[reader, rule] += 1
         key = (reader, rule, error.topic, error.partition, error.base_offset)

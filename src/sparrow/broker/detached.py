@@ -1,7 +1,7 @@
 """Work that is completed even if its caller is cancelled.
 
-A caller whose connection was lost stops waiting, but the store writes all the same: work that has
-begun is completed, so that memory and store agree.
+A caller whose connection was lost stops waiting, but the store still writes: work that has begun is
+completed, so that memory and store agree.
 """
 
 from __future__ import annotations

@@ -41,7 +41,9 @@ def read(entry: Entry, decode: Callable[[bytes], V], newest: int) -> V:
 
 @contextmanager
 def readable(entry: Entry) -> Iterator[None]:
-    """Raise DirectoryUnreadable for what shows in the body that the entry has a wrong value."""
+    """Raise DirectoryUnreadable for an error in the body that shows that the entry has a wrong
+    value.
+    """
     try:
         yield
     except (msgspec.DecodeError, ValueError, BadInput) as error:

@@ -3,7 +3,7 @@
 Work on several names takes their locks in the order of the names, so that no deadlock is possible.
 
 Work that has begun continues even if its caller is cancelled (its connection was lost), because the
-store writes all the same, and memory must agree with the store.
+store writes nevertheless, and memory must agree with the store.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def consume(
         typer.Option("--group", "-g", help="Read as a member of a group; commit what was printed."),
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max", "-n", min=1, help="Print so many messages at most.")
+        int | None, typer.Option("--max", "-n", min=1, help="Print at most this many messages.")
     ] = None,
     output: Annotated[str, typer.Option("--format", help="text, json or raw.")] = "text",
     on_corrupt: Annotated[
@@ -179,7 +179,7 @@ async def _print(reading: ConsumeRun, messages: list[Record]) -> None:
     writing = asyncio.ensure_future(asyncio.to_thread(reading.write, messages))
     try:
         await asyncio.shield(writing)
-    finally:  # Ctrl-C does not stop the thread, and what it prints is to be committed
+    finally:  # Ctrl-C does not stop the thread, and the records that it prints must be committed
         await writing
         if reading.group:
             reading.printed |= {(each.topic, each.partition): each for each in messages}

@@ -26,7 +26,7 @@ def dead_letters(
     broker: CommandTarget,
     name: Name,
     *,
-    max_records: Annotated[int, typer.Option("--max", "-n", min=1, help="Show so many at most.")] = 20,
+    max_records: Annotated[int, typer.Option("--max", "-n", min=1, help="Show at most this many.")] = 20,
     where: Where = None,
     as_json: AsJson = False,
 ) -> int:

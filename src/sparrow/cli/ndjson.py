@@ -29,7 +29,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """One message to publish; None where nothing was said."""
+    """One message to publish; None where a member was left out."""
 
     value: bytes | None
     key: bytes | None

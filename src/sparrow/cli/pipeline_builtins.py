@@ -161,7 +161,7 @@ def replay(
         bool, typer.Option("--keep-timestamps", help="With the timestamps they had.")
     ] = False,
     rate: Annotated[
-        float, typer.Option("--rate", min=0, help="At most so many per second; 0: no limit.")
+        float, typer.Option("--rate", min=0, help="At most this many per second; 0: no limit.")
     ] = 0,
     sink_id: Annotated[
         str | None,

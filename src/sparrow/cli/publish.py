@@ -131,7 +131,7 @@ def publish(
                     await publication.finish()
                     raise
                 await publication.finish()
-        finally:  # also after Ctrl-C: what was acknowledged by now
+        finally:  # also after Ctrl-C: the messages that were acknowledged by now
             publication.settle_done()
 
     return _reported(tally, acks, lambda: with_client(broker, act))

@@ -51,7 +51,7 @@ def lease(
     broker: CommandTarget,
     name: Name,
     *,
-    max_records: Annotated[int, typer.Option("--max", "-n", min=1, help="Take so many at most.")] = 10,
+    max_records: Annotated[int, typer.Option("--max", "-n", min=1, help="Take at most this many.")] = 10,
     wait: Annotated[
         str, typer.Option("--wait", metavar="DURATION", help="How long to wait for the first.")
     ] = "1s",

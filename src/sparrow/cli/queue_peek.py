@@ -24,7 +24,7 @@ def peek(
     broker: CommandTarget,
     name: Name,
     *,
-    max_records: Annotated[int, typer.Option("--max", "-n", min=1, help="Show so many at most.")] = 10,
+    max_records: Annotated[int, typer.Option("--max", "-n", min=1, help="Show at most this many.")] = 10,
     state: Annotated[
         list[str] | None,
         typer.Option(

@@ -43,9 +43,9 @@ def redrive(
     name: Name,
     *,
     where: Where = None,
-    max_records: Annotated[int, typer.Option("--max", "-n", min=0, help="At most so many; 0: all.")] = 0,
+    max_records: Annotated[int, typer.Option("--max", "-n", min=0, help="At most this many; 0: all.")] = 0,
     per_second: Annotated[
-        float, typer.Option("--rate", min=0, help="At most so many per second; 0: no limit.")
+        float, typer.Option("--rate", min=0, help="At most this many per second; 0: no limit.")
     ] = 0,
     as_json: AsJson = False,
 ) -> int:

@@ -230,7 +230,7 @@ class Signals:
             signal.signal(number, handler)
 
     def raise_received(self) -> None:
-        """Raise what the received signal stands for, if there was one."""
+        """Raise the exception of the received signal, if there was one."""
         if self._received == signal.SIGINT:
             raise KeyboardInterrupt
         if self._received == signal.SIGTERM:

@@ -27,7 +27,7 @@ class AdminBase:
 
     async def _read(self, verb: str, arguments: dict[str, Any]) -> Any:
         """Call an operation that may be repeated over a lost connection, because it changes
-        nothing, or nothing the second time.
+        nothing, or nothing when repeated.
         """
         return await self._session.call(verb, arguments, is_read=True)
 

@@ -415,7 +415,7 @@ class Client:
 
         Raises:
             SparrowError: a message that was sent was not confirmed, or a settlement that was not
-                awaited failed. Everything is closed all the same.
+                awaited failed. Everything is closed nevertheless.
         """
         if self._session.is_forked:
             return

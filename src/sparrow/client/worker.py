@@ -386,7 +386,7 @@ class Worker:
         try:
             delay_s = delay(job, error)
             delay_ms_of(delay_s)
-        except Exception as wrong:  # noqa: BLE001 - the job is given back all the same
+        except Exception as wrong:  # noqa: BLE001 - the job is given back nevertheless
             _log(logging.ERROR, "retry_delay_s failed; the queue's backoff is used", job, cause=wrong)
             return None
         return delay_s

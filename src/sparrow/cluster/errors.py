@@ -24,7 +24,7 @@ class OutcomeUnknown(LedgerUnavailable):
 
 
 class LedgerRefused(StorageFailed):
-    """The ledger refused a change, and nothing of it happened."""
+    """The ledger refused a change, and nothing of it was applied."""
 
 
 class ObjectsUnavailable(Unavailable):

@@ -83,7 +83,7 @@ class MemoryObjects:
         ]
 
     def with_faults(self, **faults: float) -> None:
-        """Change probabilities; the generator goes on."""
+        """Change probabilities; the sequence of the generator continues."""
         self.faults = dataclasses.replace(self.faults, **faults)  # type: ignore[arg-type]  # floats
 
     async def _arrive(self, key: str) -> None:

@@ -129,7 +129,7 @@ class _Process:
         self.process.stdin = None
 
     def said(self) -> bytes:
-        """Return a line of its stdout, b"" if there is none now."""
+        """Return a line of its stdout; b"" if there is none now."""
         assert self.process.stdout is not None
         return self.process.stdout.readline() if select.select([self.process.stdout], [], [], 0)[0] else b""
 

@@ -25,9 +25,7 @@ class Check(Struct, frozen=True):
 
 
 def faulty(**faults: Collection[object]) -> str:
-    """Return cases by what is wrong with them: "2 missing: a, b; 1 twice: c"; "" if there are
-    none.
-    """
+    """Return cases by their fault: "2 missing: a, b; 1 twice: c"; "" if there are none."""
     return "; ".join(
         f"{len(cases):,} {name}: {', '.join(list(map(str, cases))[:_SHOWN])}"
         f"{', …' if len(cases) > _SHOWN else ''}"

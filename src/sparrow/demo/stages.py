@@ -113,7 +113,7 @@ def _create(context: Context) -> None:
 
 
 class _Record:
-    """The stages, and what they found."""
+    """The stages, their figures and their checks."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars

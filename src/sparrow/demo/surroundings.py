@@ -26,7 +26,7 @@ CONNECT_TIMEOUT_S = 2.0
 """Short, because a person waits at the terminal."""
 
 Progress = Callable[[int, int], None]
-"""Shows that so many of so many are done."""
+"""Called with (done, total) to show progress."""
 
 
 class DemoPlan(Struct, frozen=True, kw_only=True):

@@ -100,7 +100,7 @@ def read_topic(
 
 
 def checks(found: Findings, worked: Worked, queue: QueueStatistics) -> list[Check]:
-    """Return the checks of what was handled."""
+    """Return the checks of the handled commits."""
     is_empty = queue.unfinished == queue.dead == queue.dead_lettered == 0
     left = f"{queue.unfinished:,} unfinished, {queue.dead:,} dead, {queue.dead_lettered:,} dead letters ever"
     empty = Check("the queue is empty, and has no dead letters", is_empty, "" if is_empty else left)

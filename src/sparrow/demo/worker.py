@@ -41,7 +41,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     """Number of jobs that it handles at a time."""
     first_jobs: int
-    """Number of jobs to handle before the order to go on."""
+    """Number of jobs to handle before the order to continue."""
     is_to_hold: bool
     """True: keep the next jobs, to be killed with them."""
 

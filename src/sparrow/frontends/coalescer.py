@@ -65,7 +65,7 @@ class Coalescer(Publisher):
         principal: Principal,
     ) -> list[PublishResult]:
         """Publish messages as `Publisher.publish` does. If the caller is cancelled, its message is
-        stored all the same.
+        stored nevertheless.
         """
         if len(messages) != 1 or _size_bytes(messages[0]) > MAX_COALESCED_BYTES:
             return await super().publish(topic, messages, partition=partition, acks=acks, principal=principal)

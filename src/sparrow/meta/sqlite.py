@@ -6,7 +6,7 @@ with one `call_soon_threadsafe`. The next group accumulates during the sync, so 
 ever added for grouping.
 
 A read sees every write that was requested before it. A cancelled caller stops waiting; its write
-may happen all the same.
+may happen nevertheless.
 """
 
 from __future__ import annotations
@@ -113,17 +113,17 @@ class SqliteMetaStore:
             self._waiting_bytes -= size
 
     async def get(self, kind: str, key: str) -> Entry | None:
-        """See `MetaStore.get`."""
+        """Return an entry; see `MetaStore.get`."""
         entry: Entry | None = await self._read(lambda: self._database.get(kind, key))
         return entry
 
     async def scan(self, kind: str, prefix: str = "") -> list[Entry]:
-        """See `MetaStore.scan`."""
+        """Iterate over entries; see `MetaStore.scan`."""
         entries: list[Entry] = await self._read(lambda: self._database.scan(kind, prefix))
         return entries
 
     async def close(self) -> None:
-        """See `MetaStore.close`. May be called again."""
+        """Close the store; see `MetaStore.close`. May be called again."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(asyncio.to_thread(self._finish))
         await asyncio.shield(self._closing)

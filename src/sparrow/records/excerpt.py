@@ -227,7 +227,7 @@ def _starts(data: bytes, count: int) -> array[int]:
 
 
 def _walk(data: bytes, starts: array[int], count: int) -> None:
-    """Walk over so many records, one by one."""
+    """Walk over this many records, one by one."""
     position = starts[-1]
     for _ in range(count):
         length = data[position]

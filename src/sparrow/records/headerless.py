@@ -69,7 +69,7 @@ def is_headerless(data: bytes, start: int, end: int, record_count: int, max_sing
 
 
 def _one_by_one(data: bytes, position: int, count: int) -> int:  # noqa: C901 - one loop without calls is the point
-    """Return the position behind so many records; -1 if one has headers."""
+    """Return the position behind this many records; -1 if one has headers."""
     for _ in range(count):
         number = data[position]
         position += 1

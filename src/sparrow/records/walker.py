@@ -146,7 +146,7 @@ class _Walk:
         self.keyless: list[int] = []
 
     def walk(self, count: int) -> None:
-        """Walk over so many records, to the end of the data."""
+        """Walk over this many records, to the end of the data."""
         stretch = 1
         while self.index < count:
             self._records(min(stretch, count - self.index))
@@ -156,7 +156,7 @@ class _Walk:
             raise _Fault(FaultKind.BATCH_REST, self.position)
 
     def _records(self, count: int) -> None:  # noqa: C901, PLR0915 - one loop without calls is the point
-        """Walk over so many records; those with headers, a longer number or anything unusual by
+        """Walk over this many records; those with headers, a longer number or anything unusual by
         `_record`.
         """
         data, size, terms = self.data, len(self.data), self.terms

@@ -75,8 +75,8 @@ def main() -> None:
 
 
 def _ends_quietly(worker: Callable[..., int]) -> Callable[..., int]:
-    """Let a worker without a listener end without a stack trace: Spark ends idle ones so, and all
-    when it stops.
+    """Let a worker without a listener end without a stack trace: Spark ends idle workers that way,
+    and all workers when it stops.
     """
 
     def quiet(*arguments: object) -> int:

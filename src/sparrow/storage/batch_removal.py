@@ -45,7 +45,7 @@ def find_removal(segment: Segment, offset: int, log: LogId, force: bool) -> Remo
     reason = _reason(header, data, log)
     if not reason and not force:
         raise InvalidArgument(
-            f"{place} can be read; say so (--force) if its records are to be removed all the same"
+            f"{place} can be read; say so (--force) if its records are to be removed nevertheless"
         )
     removed = RemovedBatch(
         header.base_offset, header.last_offset, header.record_count, header.size_bytes, reason

@@ -72,7 +72,7 @@ class DataDirectory:
         complete.
 
         Raises:
-            OSError: the marker cannot be written; the directory is released all the same.
+            OSError: the marker cannot be written; the directory is released nevertheless.
         """
         try:
             if clean:

@@ -33,7 +33,7 @@ BLOCK_BYTES: Final = 4096
 """The unit of `write_synced`."""
 
 PROBE_BYTES = 64 << 10
-"""A larger read tests one byte in so many for blocking, and is then done as a whole."""
+"""A larger read tests one byte of this many for blocking, and is then done as a whole."""
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _WOULD_BLOCK = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})

@@ -425,7 +425,7 @@ class LocalLogStore:
 
         Raises:
             StorageFailed, DiskFull: some log could not be closed cleanly; the next start recovers
-                it. The directory is released all the same.
+                it. The directory is released nevertheless.
         """
         if self._closed:
             return

@@ -50,8 +50,8 @@ _FREE_FOR_FILES: Final = 4
 for acknowledgements.
 """
 _NUMBER_BITS: Final = 20
-"""Frames of one opening are numbered from the wall time in ms, shifted by so many bits: beyond all
-numbers of earlier openings, those that a backup knows nothing of included.
+"""Frames of one opening are numbered from the wall time in ms, shifted by this many bits: beyond
+all numbers of earlier openings, those that a backup knows nothing of included.
 """
 _MARK = struct.Struct("<16sQQ?")
 

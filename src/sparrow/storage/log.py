@@ -339,7 +339,7 @@ class LocalLog:
         return Chunk(b"", end, end, 0)
 
     def _corrupt(self, segment: Segment, offset: int, error: CorruptBatch) -> CorruptStoredBatch:
-        """Record damaged bytes that a read met. Return the error for the reader."""
+        """Record damaged bytes that a read found. Return the error for the reader."""
         damage = Damage(str(self.id), segment.path, error.text, offset, -1, closes=False, is_there=True)
         self._resources.damages.count_corrupt_read()
         self._resources.damages.add(damage)
@@ -452,7 +452,7 @@ class LocalLog:
     def _walk(
         self, offset: int, look: Callable[[Segment, int], Iterator[tuple[BatchHeader, T]]]
     ) -> Iterator[T]:
-        """Iterate over what `look` finds in each segment from `offset` to the present end."""
+        """Iterate over the results of `look` in each segment from `offset` to the present end."""
         self._number_of(offset)
         end = self._row.end
         while offset < end:
@@ -471,7 +471,7 @@ class LocalLog:
     # ── cutting back and housekeeping ──
 
     async def _alone(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Run one maintenance action to its end, even when the caller is cancelled."""
+        """Run one maintenance action until it is complete, even when the caller is cancelled."""
 
         async def run() -> T:
             async with self._maintenance_lock:
@@ -638,7 +638,7 @@ class LocalLog:
             await self._checkpoint(None)
 
     async def stop(self) -> None:
-        """Accept no more work and wait for what runs."""
+        """Accept no more work and wait for running work."""
         self._closed = True
         async with self._maintenance_lock:
             pass

@@ -61,7 +61,7 @@ _UNREACHABLE = frozenset(
     {errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}
     | {errno.EBADMSG, errno.EUCLEAN}
 )
-"""Errors that concern one place for good; a full disk or a lack of descriptors fails everywhere,
+"""Errors that concern one place permanently; a full disk or a lack of descriptors fails everywhere,
 for a while.
 """
 
@@ -232,7 +232,7 @@ def _with_dropped(checkpoint: Checkpoint, base: int) -> Checkpoint:
 
 
 def find_damages(log: str, directory: str, checkpoint: Checkpoint, sizes: Mapping[int, int]) -> list[Damage]:
-    """Return what the checkpoint vouches for and the files (base offset → bytes) lack, oldest
+    """Return the bytes that the checkpoint covers and the files (base offset → bytes) lack, oldest
     first. Pure.
 
     In a segment that is too short the first lost offset is its base offset.
@@ -308,8 +308,8 @@ class Recovered:
     log_id: LogId | None = None
     """The log's id, if the second copy knows it."""
     damages: list[Damage] = field(default_factory=list)
-    """The parts missing of what was on stable storage. If there are any, only the checkpoint is
-    valid here besides.
+    """The parts that were on stable storage and are missing. If there are any, only the checkpoint
+    is valid here besides.
     """
     is_unreachable: bool = False
     """True if the system refuses to read a file; `damages` names it, and there is nothing to

@@ -445,6 +445,6 @@ class LogStore(Protocol):
 
         Raises:
             StorageFailed, DiskFull: a log could not be closed cleanly, so the next start recovers
-                it; the directory is released all the same.
+                it; the directory is released nevertheless.
         """
         ...

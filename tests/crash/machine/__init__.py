@@ -33,8 +33,8 @@ class Machine(RunningBroker):
     _host: MachineHost
 
     def power_off_after(self, calls: int) -> None:
-        """Lose power after so many more calls that change the disk; if the machine is off: in its
-        next start, if that has so many.
+        """Lose power after this many more calls that change the disk; if the machine is off: in its
+        next start, if that has this many.
         """
         self._host.power_off_after(calls)
 

@@ -1,6 +1,6 @@
 """The disk of the simulated machine: in memory, and as an image in a file while the machine is off.
 
-Who pulls the plug is a number: after so many more calls that change something the power is gone,
+Who pulls the plug is a number: after this many more calls that change something the power is gone,
 inside that call, by any caller (a log, the meta store, in whatever thread). Then nothing of the
 process runs any more: what had been answered before had been answered, nothing else ever is.
 """
@@ -52,7 +52,7 @@ class Disk(FaultyFileSystem):
             self.at_power_off()
 
     def fill(self, left_bytes: int) -> None:
-        """Let another program use all but so many bytes."""
+        """Let another program use all but this many bytes."""
         with self._lock:
             self.taken_bytes = max(0, self.capacity_bytes - super().used_bytes - left_bytes)
 

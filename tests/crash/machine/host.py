@@ -74,8 +74,8 @@ class MachineHost:
     # ── power ──
 
     def power_off_after(self, calls: int) -> None:
-        """Lose power after so many more calls that change the disk; if the machine is off: in its
-        next start, if that has so many.
+        """Lose power after this many more calls that change the disk; if the machine is off: in its
+        next start, if that has this many.
         """
         if self._process is None:
             self._off_after = calls

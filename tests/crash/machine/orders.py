@@ -25,5 +25,5 @@ class Orders:
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the server, by the names of `ServerConfig`."""
     power_off_after: int | None = None
-    """Lose power after so many calls that change the disk, if the start has so many."""
+    """Lose power after this many calls that change the disk, if the start has this many."""
     longest_sync_s: float = 0.0

@@ -27,7 +27,7 @@ class Line:
 
 
 def lines(count: int, seed: int = 7, step_ms: int = 20_000) -> Iterator[Line]:
-    """Return so many lines; some have times before those of earlier lines."""
+    """Return this many lines; some have times before those of earlier lines."""
     dice = random.Random(seed)
     time_ms = BEGIN_MS
     for number in range(count):

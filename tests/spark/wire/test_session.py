@@ -281,7 +281,7 @@ def test_only_idempotent_requests_are_repeated() -> None:
 
 
 def busy(times: int) -> Script:
-    """Refuse so many fetches for now."""
+    """Refuse this many fetches for now."""
     refused = iter([True] * times)
 
     def script(serving: Peer, connection: Connection, head: m.Head) -> bool:

@@ -63,8 +63,8 @@ _SECRET_KIND: Final = "secret"  # noqa: S105 - a kind of entry
 _SECRET_KEY: Final = "unknown-users"  # noqa: S105
 MAX_REMEMBERED: Final = 1024
 CONCURRENT_HASHES: Final = 2
-"""Passwords that are checked at a time, each in a thread; other logins wait, the rest of the broker
-does not.
+"""Passwords that are checked at a time, each in a thread; further logins wait, and the rest of the
+broker runs on.
 """
 MAX_WAITING_FOR_HASH: Final = 1_000
 

@@ -1,4 +1,4 @@
-"""Kinds and states of groups, and what a principal is shown of a member."""
+"""Kinds and states of groups, and the description of a member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The groups of one kind by name, and what their coordinators answer in the same way."""
+"""The groups of one kind by name, and the operations that all coordinators implement in the same
+way.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class GroupWrites(Generic[G]):
 
         Raises:
             DiskFull, StorageFailed: something could not be written; the groups after it were
-                visited all the same.
+                visited nevertheless.
         """
         error: SparrowError | None = None
         for number, group in enumerate(list(groups.values()), 1):

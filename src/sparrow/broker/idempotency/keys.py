@@ -224,9 +224,7 @@ class IdempotencyKeys:
 
     async def release(self, claim: Claim) -> None:
         """Free the key: nothing was published."""
-        with suppress(
-            SparrowError
-        ):  # else a retry finds it open, looks for its batches in vain, and publishes
+        with suppress(SparrowError):  # otherwise a retry finds it open, finds no batches, and publishes
             await self._delete([claim])
 
     async def look(self, claim: Claim) -> None:

@@ -96,7 +96,7 @@ async def peek(
 def positions_in(
     subscriber_state: SubscriberState, wanted: frozenset[int], skip: int
 ) -> Iterator[RecordPosition]:
-    """Yield the records in these states, except the first so many. The queue must not change
+    """Yield the records in these states, except the first `skip` ones. The queue must not change
     meanwhile.
     """
     for source, first, end, value in _runs(subscriber_state, wanted):
@@ -130,7 +130,7 @@ def _runs(subscriber_state: SubscriberState, wanted: frozenset[int]) -> Iterator
 async def records_of(
     queue: Queue, positions: Iterable[RecordPosition], max_bytes: int
 ) -> dict[tuple[int, int], Record]:
-    """Return the records that can be read, by source and offset, of about so many bytes."""
+    """Return the records that can be read, by source and offset, of about this many bytes."""
     by_source: dict[int, list[int]] = {}
     for position in positions:
         by_source.setdefault(position.source, []).append(position.offset)
@@ -151,7 +151,7 @@ async def records_at(
     cannot be read.
 
     Args:
-        max_bytes: stop after about so many bytes; at least one record is returned.
+        max_bytes: stop after about this many bytes; at least one record is returned.
     """
     found: dict[int, Record] = {}
     if source.is_gone:

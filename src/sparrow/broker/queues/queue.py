@@ -68,7 +68,7 @@ _LONGEST_SLEEP_S: Final = 1.0
 
 
 class DeadLetterMover(Protocol):
-    """Interface of what moves records to the dead letters."""
+    """Interface of the part that moves records to the dead letters."""
 
     def take(self, dead_records: Sequence[tuple[str, DeadRecords]]) -> None:
         """Move these (subscriber, records), then call `Queue.finish_move`."""
@@ -295,8 +295,8 @@ class Queue:
                 is_synced = self.definition.policy.lease_durability == "synced"
                 flushed = self.writer.flushed() if is_synced else None
                 for synced in _start_syncs(reading):
-                    # A log that cannot be synced reports that to its publishers; what it holds can
-                    # be read and handled all the same.
+                    # A log that cannot be synced reports that to its publishers; its records can be
+                    # read and handled nevertheless.
                     with suppress(SparrowError):
                         await synced
                 if flushed is not None:
@@ -660,7 +660,7 @@ class Queue:
         self._timer = loop.call_at(at, self.tick)
 
     def housekeep(self) -> None:
-        """Sample the rates, and finish what retention deleted. Call it now and then."""
+        """Sample the rates, and finish records that retention deleted. Call it periodically."""
         self.rates.sample(self._clock.monotonic(), self._published(), self.state)
         self.state.sweep()
         for source in self.sources:

@@ -262,7 +262,7 @@ class QueueRegistry:
             _LOG.warning("the next start replays the journal of the queues: %s", error.text)
 
     def housekeep(self) -> None:
-        """Do housekeeping of all queues (rates, retention). Call it now and then."""
+        """Do housekeeping of all queues (rates, retention). Call it periodically."""
         for queue in list(self._queues.values()):
             queue.housekeep()
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _GROUP, _TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 _DEAD_LETTER_TOPIC: Final = "dead_letter_topic"
 EnsureTopic = Callable[[str, int, Principal], Awaitable[None]]
-"""Makes a topic with so many partitions (-1: the default) if it is missing, and the principal
+"""Makes a topic with this many partitions (-1: the default) if it is missing, and the principal
 may.
 """
 _MAX_ID = 200
@@ -231,7 +231,7 @@ class QueueService:
     async def add_topics(
         self, name: str, topics: Sequence[str], *, partitions: int = -1, principal: Principal = ANONYMOUS
     ) -> QueueDescription:
-        """Let a queue take from more topics. Missing ones are made with so many `partitions`.
+        """Let a queue take from more topics. Missing ones are made with this many `partitions`.
 
         Raises:
             UnknownQueue, InvalidTopicName, InvalidArgument, NotAuthorized

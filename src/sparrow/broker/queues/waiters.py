@@ -57,7 +57,7 @@ class Waiters:
                 self._waiting.remove(waiter)
 
     def wake(self, records: int) -> None:
-        """Wake consumers that may take one of so many ready records."""
+        """Wake consumers that may take one of this many ready records."""
         passed: deque[_Waiter] = deque()
         while self._waiting and records > 0:
             waiter = self._waiting.popleft()

@@ -191,7 +191,7 @@ async def _wait(alarm: Alarm[int], deadline: float, stop: asyncio.Future[None] |
 async def _wait_for_bytes(
     alarm: Alarm[int], missing: int, deadline: float, stop: asyncio.Future[None] | None, *, committed: bool
 ) -> bool:
-    """Wait until so many bytes were appended; return False if the time is over or `stop` is
+    """Wait until this many bytes were appended; return False if the time is over or `stop` is
     done.
     """
     if alarm.woken:  # something was appended during the read

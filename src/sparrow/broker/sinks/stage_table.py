@@ -43,7 +43,7 @@ class StageTable:
         self._by_slot: dict[int, Stage] = {}
         self._by_sink: dict[str, dict[int, Stage]] = {}
         self._seen_s: dict[_BatchKey, float] = {}
-        """The last sign of life of each batch that has stages (monotonic s)."""
+        """Time of the last activity of each batch that has stages (monotonic s)."""
         self._counts: dict[_BatchKey, int] = {}
         self._free: list[int] = []
         self._next_slot = 0
@@ -151,14 +151,14 @@ class StageTable:
     # ── signs of life ─────────────────────────────────────────────────────────────────────────────
 
     def touch(self, sink_id: str, run: str, batch: int, now_s: float) -> None:
-        """Note a sign of life of a batch."""
+        """Note activity of a batch."""
         key = (sink_id, run, batch)
         if key in self._seen_s:
             self._seen_s[key] = now_s
 
     def left_ms(self, stage: Stage, now_s: float) -> int:
-        """Return how long a stage is kept without a further sign of life, in ms; negative: it is
-        over.
+        """Return how long a stage is kept without further activity, in ms; negative: it has
+        expired.
         """
         left_ms = stage.timeout_ms - round((now_s - self._seen_s[_batch_key(stage)]) * 1000)
         if stage.abandoned_s is None:

@@ -1,1 +1,1 @@
-"""Topics: the registry, the service, and what users see of a topic."""
+"""Topics: the registry, the service, and the descriptions for users."""

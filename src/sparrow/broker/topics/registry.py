@@ -4,7 +4,7 @@ The meta store decides: a topic exists when its entry is written. Directories of
 and those of a deleted topic that a crash left behind are removed at the next start.
 
 A change that has begun is completed even if its caller is cancelled (its connection was lost),
-because the store writes all the same: memory and store must agree. The name of a deleted topic is
+because the store writes nevertheless: memory and store must agree. The name of a deleted topic is
 free when all its data is gone.
 """
 

@@ -49,7 +49,7 @@ class TopicService:
         self, topics: TopicRegistry, groups: GroupRegistry, access: Access, audit: Audit, config: BrokerConfig
     ) -> None:
         self.when_batch_removed: list[Callable[[TopicPartition], None]] = []
-        """Called when a batch was removed from a partition, so that its readers go on."""
+        """Called when a batch was removed from a partition, so that its readers continue."""
         self._topics = topics
         self._groups = groups
         self._access = access

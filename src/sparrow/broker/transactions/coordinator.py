@@ -12,7 +12,7 @@ Work on a transactional id holds the id's lock (`KeyedLock`). The ids are in `ta
 A crash between any two leaves the entry of the decision: the next start carries it out, and writes
 a marker only where records still wait for one. Because memory has the decision before the first
 marker is written, nothing is appended to a partition after its marker. A failed step (a full disk)
-is tried again at each tick; the producer that decided gets its response all the same.
+is tried again at each tick; the producer that decided gets its response nevertheless.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ async def estimate_sizes(context: OperationContext, a: EstimateSizes) -> Any:
 
 
 async def estimate_offsets(context: OperationContext, a: EstimateOffsets) -> Any:
-    """Return where roughly so many bytes end."""
+    """Return where roughly this many bytes end."""
     return {
         "offsets": await context.broker.records.estimate_offsets(
             a.topic, a.points, principal=context.principal

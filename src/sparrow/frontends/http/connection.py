@@ -181,7 +181,7 @@ class HttpConnection(Connection["HttpContext"], asyncio.Protocol):
     # ── requests in ───────────────────────────────────────────────────────────────────────────────
 
     def _read(self) -> None:
-        """Take the events of what was received."""
+        """Take the events of the received bytes."""
         for event in self._codec.events():
             if isinstance(event, RequestHead):
                 self._liveness.message_completed()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Faults = list[tuple[str, str]]
-"""(where, what) of each."""
+"""(part, fault) of each."""
 
 _INTEGER: Final = re.compile(r"\s*([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0+)?\s*")
 _NOT_UNICODE: Final = "Input should be a valid string, unable to parse raw data as a unicode string"

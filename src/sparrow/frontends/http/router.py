@@ -1,4 +1,4 @@
-"""The table of routes: what each is, and which one serves a request."""
+"""The table of routes: their descriptions, and the choice of the one that serves a request."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Pages of a topic. Each request says where to start, and its response where to go on; the broker
-keeps no state between two requests.
+"""Pages of a topic. Each request names a start, and its response the start of the next page; the
+broker keeps no state between two requests.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ from sparrow.base.errors import SparrowError, TimedOut
 from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
 
 _MIN_WAIT_S: Final = 1.0
-"""Clients send 0 to begin without waiting; work that takes milliseconds is waited for all the
-same.
+"""Clients send 0 to begin without waiting; work that takes milliseconds is waited for nevertheless.
 """
 
 

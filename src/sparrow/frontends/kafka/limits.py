@@ -76,7 +76,7 @@ class KafkaLimits(ListenerLimits):
         "kafka.max_replication_factor",
         integer(1, 32_767),
         1,
-        "Largest replication factor that a new topic may ask for; there is one replica all the same.",
+        "Largest replication factor that a new topic may ask for; there is one replica nevertheless.",
     )
     """More than 1 is for programs and test suites that insist on it."""
     sweep_interval_ms: int = 1_000

@@ -53,7 +53,7 @@ def after_fetch(call: Call, size_bytes: int) -> int:
 
 def after_share_fetch(call: Call, size_bytes: int) -> int:
     """Count the bytes of a ShareFetch. Return how long the client is throttled, in ms. The acquired
-    records are sent all the same, as no other client could get them.
+    records are sent nevertheless, as no other client could get them.
     """
     quotas = call.broker.quotas
     if not quotas.is_limited(QuotaKind.FETCH):

@@ -160,8 +160,8 @@ class QueueChannel:
             self._session.end_channel(self._number, error)
 
     def _send_head(self, head: m.Head, *, is_last: bool = False) -> None:
-        """Send a frame: at once if the client waits for nothing else, else with what follows it in
-        this iteration of the event loop.
+        """Send a frame: at once if the client waits for nothing else, else with the frames that
+        follow it in this iteration of the event loop.
         """
         if not self._is_closed:
             self._session.send(head, self._number)

@@ -1,7 +1,7 @@
 """Quotas of native connections: reading from a client, or delivering to it, pauses while its rate
 exceeds a quota.
 
-Published batches are confirmed all the same. While reading is paused, the client gets a PING now
+Published batches are confirmed nevertheless. While reading is paused, the client gets a PING now
 and then, so that it knows that the broker is alive.
 """
 

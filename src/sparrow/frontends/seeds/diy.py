@@ -186,8 +186,7 @@ class DiyConnection(SerialConnection[diy.Event]):
         self.close()
 
     def drained(self) -> None:
-        # Records that were acknowledged for this client are sent first, and what it sent is
-        # published.
+        # Acknowledged records for this client are sent first, and its messages are published.
         if self._serving is not None:
             publishes = [event for event in self._to_do if isinstance(event, diy.Publish)]
             self._to_do = deque([*publishes, diy.Goodbye(b"")])

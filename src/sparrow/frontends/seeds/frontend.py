@@ -51,7 +51,7 @@ class SeedFrontend:
 
         Raises:
             OSError: an address cannot be listened on; `filename` is the name of the listener. Call
-                `drain` all the same.
+                `drain` nevertheless.
         """
         bound: dict[str, int] = {}
         for name, number in self._settings.ports.items():

@@ -1,4 +1,4 @@
-"""A delivery, the request made of it, and what all formats take from the headers of a record."""
+"""A delivery, its request, and the fields that all formats take from the headers of a record."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def _next(url: URL, location: str) -> URL | DeliveryOutcome:
 
 async def _beginning(response: aiohttp.ClientResponse, attempt: _Attempt) -> bytes:
     """Read the first bytes of the body. Return b"" if it breaks off or does not end in time: the
-    status is known all the same.
+    status is known nevertheless.
 
     A connection whose response was not read to its end is not used again.
     """

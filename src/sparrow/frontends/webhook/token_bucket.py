@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 _BURST_S: Final = 0.1
-"""The bucket holds the tokens of this time, and at least one: so many deliveries may start at once
-after a pause.
+"""The bucket holds the tokens of this time, and at least one: this many deliveries may start at
+once after a pause.
 """
 
 

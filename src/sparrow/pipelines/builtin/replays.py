@@ -111,7 +111,7 @@ def replay(
         keep_partitions: write to the partitions of the same numbers, which are made if the topic is
             missing.
         keep_timestamps: keep the timestamps; otherwise records get the time of the write.
-        per_second: at most so many rows per second; 0: no limit.
+        per_second: at most this many rows per second; 0: no limit.
         sink_id: id under which the broker remembers that the replay was done.
         verify: first check an archive's files against the manifest.
         connection: options of `format("sparrow")` for the connection to the broker.
@@ -396,7 +396,7 @@ def batch_bytes_for(per_second: float) -> int:
 
 
 def paced(records: DataFrame, per_second: float) -> DataFrame:
-    """Return the same records, by one task, at most so many per second."""
+    """Return the same records, by one task, at most this many per second."""
 
     def slowly(batches: Iterator[Any]) -> Iterator[Any]:
         import time

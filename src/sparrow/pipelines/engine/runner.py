@@ -48,7 +48,7 @@ class Stop(Protocol):
     """Request to stop, such as a `threading.Event`."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait at most so many seconds for the request. Return True if it was made."""
+        """Wait at most this many seconds for the request. Return True if it was made."""
         ...
 
 

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 MAX_SMALL_CHUNKS: Final = 4_096
 SMALL_CHUNK_BYTES: Final = 16
-"""A body may come in so many chunks of less than so many bytes on average: each chunk costs time,
-however small it is.
+"""A body may come in this many chunks of less than this many bytes on average: each chunk costs
+time, however small it is.
 """
 _SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
 _SIZE_START: Final = re.compile(rb"[0-9A-Fa-f]{0,16}\r?")
@@ -173,7 +173,7 @@ class HttpCodec:
             self._at = 0
 
     def events(self) -> Iterator[Event]:
-        """Yield the events of what was received. An error is the last one."""
+        """Yield the events of the received bytes. An error is the last one."""
         while True:
             state = self._state
             try:
@@ -438,7 +438,7 @@ class HttpCodec:
 
 
 def _refused_head() -> RequestHead:
-    """Return a head for the response to what is none."""
+    """Return a head for the response to bytes that are no request."""
     head = RequestHead()
     head.method, head.version = "", "1.1"
     return head

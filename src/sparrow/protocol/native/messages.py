@@ -336,7 +336,7 @@ class Deliver(Head, frozen=True):
 
 
 class Update(Head, frozen=True):
-    """A change of what a live subscription reads; the response is a RESPONSE."""
+    """A change of the selectors of a live subscription; the response is a RESPONSE."""
 
     ref: int
     add: list[Selector] = []

@@ -37,7 +37,7 @@ MIN_EQUAL: Final = 8
 """Number of equal frames from which a format of their own pays."""
 _HEAD: Final = struct.Struct(">IBq")
 _COUNTED: Final = 9
-"""Type and timestamp: what `length` counts besides the payload."""
+"""Type and timestamp: further bytes that `length` counts besides the payload."""
 _NOT_COUNTED: Final = 2
 """The lengths of topic and key."""
 _LENGTH_BYTES: Final = 4

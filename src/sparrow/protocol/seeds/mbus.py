@@ -23,7 +23,7 @@ OVERHEAD_BYTES: Final = 1 << 17
 _NIL: Final = 0xC0
 _MAPS: Final = {0xDE: 2, 0xDF: 4}
 _TEXTS: Final = {0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC4: 1, 0xC5: 2, 0xC6: 4}
-"""str and bin with a length field of so many bytes."""
+"""str and bin with a length field of this many bytes."""
 _SCALARS: Final = {
     **dict.fromkeys((0xC0, 0xC2, 0xC3), 0),
     **dict.fromkeys((0xCC, 0xD0), 1),
@@ -31,7 +31,7 @@ _SCALARS: Final = {
     **dict.fromkeys((0xCA, 0xCE, 0xD2), 4),
     **dict.fromkeys((0xCB, 0xCF, 0xD3), 8),
 }
-"""nil, booleans and numbers: so many bytes follow."""
+"""nil, booleans and numbers: this many bytes follow."""
 
 
 class Sent(NamedTuple):

@@ -146,7 +146,7 @@ class Block:
         return sum(int(used[column]) for column in columns)
 
     def reserve(self, rows: int, size_bytes: int) -> None:
-        """Make room for so many more records, which come from so many bytes."""
+        """Make room for this many more records, which come from this many bytes."""
         used = self.used
         total = self.rows + rows
         self.offsets = _grown(self.offsets, total)
@@ -187,7 +187,7 @@ def _allocate(count: int, dtype: Any) -> Any:
 
 
 def _grown(array: Any, count: int) -> Any:
-    """Return the array with room for at least so many values, its content kept."""
+    """Return the array with room for at least this many values, its content kept."""
     if count <= len(array):
         return array
     # An array with content may grow in small steps; double it, so that copying stays cheap.

@@ -59,9 +59,9 @@ class DecodeOptions:
     are not checked either.
     """
     min_rows: int = 32_768
-    """A block is handed over as soon as it has so many rows …"""
+    """A block is handed over as soon as it has this many rows …"""
     max_block_bytes: int = 16 << 20
-    """… or so many bytes. A batch is never split, so one larger batch is a larger block."""
+    """… or this many bytes. A batch is never split, so one larger batch is a larger block."""
     max_batch_bytes: int = DEFAULT_MAX_BYTES
     """Largest size of one batch after decompression."""
     check_crc: bool = True
@@ -257,7 +257,7 @@ class Decoder:
         return None, int(headers.ends[number] - headers.starts[number]) - HEADER_BYTES
 
     def _full_block(self, more_bytes: int) -> Iterator[Any]:
-        """Yield the block if it has enough rows, or no room for so many more bytes."""
+        """Yield the block if it has enough rows, or no room for this many more bytes."""
         block, options = self._block, self.options
         is_full = block.rows >= options.min_rows or block.content_bytes + more_bytes > options.max_block_bytes
         if block.rows and is_full:

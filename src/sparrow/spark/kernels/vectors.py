@@ -244,7 +244,7 @@ def _gather(data: Bytes, spans: _Spans) -> Bytes:
 
 
 def _write(strings: ByteStrings, data: Bytes, spans: _Spans, rows: int, size_bytes: int) -> tuple[int, int]:
-    """Write after so many rows and bytes. Return the bytes now used, and the number of nulls
+    """Write after this many rows and bytes. Return the bytes now used, and the number of nulls
     written.
     """
     count = len(spans.starts)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sparrow.base.settings import Kind
 
 Rule = Callable[["Values"], Iterable[str]]
-"""Returns faults of values that are right one by one: sentences, none when all is well."""
+"""Returns faults of values that are valid one by one, as sentences; empty without faults."""
 
 _log = logging.getLogger("sparrow.spark")
 _told: set[str] = set()

@@ -203,23 +203,23 @@ _DECLARED: Final = (
         "minPartitions",
         integer(1, _MANY),
         None,
-        "At least so many tasks, as long as there are so many offsets.",
+        "At least this many tasks, if there are that many offsets.",
     ),
     DataSourceOption(
-        "maxRecordsPerPartition", integer(1, _MAX), None, "A task gets at most so many offsets.", show="all"
+        "maxRecordsPerPartition", integer(1, _MAX), None, "A task gets at most this many offsets.", show="all"
     ),
     DataSourceOption(
         "maxBytesPerPartition",
         size(1 << 16, _MAX),
         128 << 20,
-        "A task gets about so many bytes at most, or less (16 MiB at least) where cores of the "
+        "A task gets at most about this many bytes, or less (16 MiB at least) where cores of the "
         "driver would be idle; larger partitions of a topic are split.",
     ),
     DataSourceOption(
         "packBytes",
         size(0, 1 << 40),
         4 << 20,
-        "Small partitions are read by one task up to about so many bytes; 0: a task for each.",
+        "Small partitions are read by one task up to about this many bytes; 0: a task for each.",
     ),
     DataSourceOption(
         "failOnDataLoss", BOOLEAN, True, "Fail when records to be read are gone; `false`: warn and go on."

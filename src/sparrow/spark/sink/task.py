@@ -104,7 +104,7 @@ def write_rows(
 
 def _drop(session: Session, identity: WriteIdentity, opened: SinkStage, error: BaseException) -> None:
     """Drop the task's own stage at once when it fails, because readers of committed records wait at
-    what is staged. A broker that is away does so when the time is over.
+    staged records. If the broker is down, it drops the stage when its time is over.
     """
     if isinstance(error, ConnectionLost | TimedOut):
         return

@@ -24,8 +24,8 @@ def shares(waiting: Mapping[K, int], limit: int) -> dict[K, int]:
 
 
 def limited(starts: Mapping[K, int], ends: Mapping[K, int], max_offsets: int) -> dict[K, int]:
-    """Return where a micro-batch of so many offsets ends. A partition without a start has nothing
-    waiting.
+    """Return the offsets where a micro-batch of `max_offsets` records ends. A partition without a
+    start has nothing waiting.
     """
     waiting = {key: max(0, end - starts.get(key, end)) for key, end in ends.items()}
     taken = shares(waiting, max_offsets)

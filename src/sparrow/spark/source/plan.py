@@ -120,7 +120,7 @@ def _split(ranges: Sequence[OffsetRange], counts: Sequence[int], estimate: Estim
 
 
 def _even(each: OffsetRange, count: int) -> list[OffsetRange]:
-    """Split a range into at most so many pieces of equally many offsets."""
+    """Split a range into at most this many pieces of equally many offsets."""
     count = min(count, each.offsets)
     if count <= 1:
         return [each]
@@ -132,7 +132,7 @@ def _even(each: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def _joined(cells: Sequence[OffsetRange], count: int) -> list[OffsetRange]:
-    """Join cells, in order, to so many pieces of about equally many bytes."""
+    """Join cells, in order, to this many pieces of about equally many bytes."""
     ends = list(accumulate(cell.size_bytes for cell in cells))
     pieces, first = [], 0
     for number in range(1, count + 1):

@@ -105,8 +105,8 @@ class SourceTopics:
         return found
 
     def reach(self, points: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-        """Return, by partition, the offset at which about so many bytes from an offset end. What is
-        gone is left out.
+        """Return, by partition, the offset at which about this many bytes from an offset end. What
+        is gone is left out.
         """
         found: dict[TopicPartition, int] = {}
         keys = list(points)

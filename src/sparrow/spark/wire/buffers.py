@@ -25,7 +25,7 @@ class Buffers:
         return sum(map(len, self._kept))
 
     def take(self, size_bytes: int) -> memoryview:
-        """Return a view of exactly so many writable bytes, whose content is arbitrary."""
+        """Return a view of exactly this many writable bytes, whose content is arbitrary."""
         smallest: bytearray | None = None
         for buffer in self._kept:
             if (

@@ -1,5 +1,5 @@
-"""Fetches that are under way: sent ahead, answered in order, sent again on another connection when
-one is lost.
+"""Pending fetches: sent ahead, answered in order, and sent again on another connection when one is
+lost.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FetchedChunk:
 
 
 class RetrySession(Protocol):
-    """The session of fetches, as they see it; see `Session`."""
+    """The part of a session that fetches use; see `Session`."""
 
     target: Target
 

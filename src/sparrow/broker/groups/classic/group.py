@@ -581,7 +581,7 @@ class ClassicGroup:
 
         Raises:
             UnknownMember, FencedInstance, StaleMember
-            RebalanceInProgress: join again; the session was renewed all the same.
+            RebalanceInProgress: join again; the session was renewed nevertheless.
         """
         member = self.member(member_id, instance_id)
         self._check_generation(member, generation)

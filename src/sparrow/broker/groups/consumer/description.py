@@ -28,7 +28,7 @@ class TopicPartitions(Struct, frozen=True):
 
 
 class ConsumerMemberDescription(Struct, frozen=True):
-    """A member with what it has and what it should have."""
+    """A member with its current and its target assignment."""
 
     member: ConsumerMember
     assigned: tuple[TopicPartitions, ...]

@@ -25,7 +25,7 @@ DEFAULT_REBALANCE_MS: Final = 300_000
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
-"""A static member leaves for a while: what it has is kept for the next member with its instance
+"""A static member leaves for a while: its partitions are kept for the next member with its instance
 id.
 """
 

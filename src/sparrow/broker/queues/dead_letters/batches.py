@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from sparrow.records.record import Record
 
 BATCH_RECORDS: Final = 250
-"""Building a batch of so many records takes a few milliseconds at most."""
+"""Building a batch of this many records takes a few milliseconds at most."""
 MAX_BYTES: Final = 1 << 20
-"""Maximum size of one batch, and of what is read at a time."""
+"""Maximum size of one batch, and of one read."""
 _BATCH_OVERHEAD_BYTES: Final = 1024
 
 Range = tuple[int, int]

@@ -60,7 +60,7 @@ _SCAN_CHECKS: Final = 1000
 _SCAN_CHECK_S: Final = 0.005
 MAX_PER_SECOND: Final = 1e9
 _Chosen = dict[int, tuple[Origin, Content]]
-"""By offset of the dead letter: its origin, and what to send."""
+"""By offset of the dead letter: its origin, and the record to send."""
 
 
 class RedriveFilter(msgspec.Struct, frozen=True):
@@ -74,9 +74,9 @@ class RedriveFilter(msgspec.Struct, frozen=True):
     error_contains: str | None = None
     subscriber: str | None = None
     since_ms: int | None = None
-    """They died at this time (ms since the epoch) or later."""
+    """Time of death (ms since the epoch) or later."""
     until_ms: int | None = None
-    """They died before this time."""
+    """Before this time of death."""
     letters: frozenset[tuple[int, int]] | None = None
     """Partitions and offsets of dead letters on the dead-letter topic."""
 
@@ -103,7 +103,7 @@ class Redrives:
         self._running: dict[uuid.UUID, _Redrive] = {}
         """By id of the queue."""
         self._over: dict[uuid.UUID, RedriveProgress] = {}
-        """The last one of each queue, if none runs."""
+        """The last redrive of each queue, if none runs."""
 
     async def begin(
         self, queue: Queue, where: RedriveFilter, max_records: int, per_second: float
@@ -202,7 +202,7 @@ class _Redrive:
         self._topic = topic
         self._where = where
         self._subscriber = dead.state.subscribers[ONE_OF]
-        assert isinstance(dead.dead_letters, QueueDeadLetters)  # every queue that runs has them
+        assert isinstance(dead.dead_letters, QueueDeadLetters)  # all running queues have them
         self._dead_letters = dead.dead_letters
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -280,8 +280,8 @@ class _Redrive:
         if self._where.letters is not None:
             wanted = [offset for partition, offset in self._where.letters if partition == source.index]
             position, end = max(position, min(wanted)), min(end, max(wanted) + 1)
-        # Else a power failure might lose a dead letter whose record, sent back, dies from there
-        # once more.
+        # Otherwise a power failure might lose a dead letter whose record, once sent back, becomes a
+        # dead letter there again.
         await source.partition.log.durable(end)
         while not self._is_over:
             ranges = self._free(source, position, end)
@@ -294,7 +294,7 @@ class _Redrive:
             looked_at, left = cut(ranges, had)
             position = left[0][0] if left else ranges[-1][1]
             records, _ = readable_records(data, source)
-            await asyncio.sleep(0)  # reading takes its time
+            await asyncio.sleep(0)  # a read may take long
             letters = [
                 records[offset]
                 for first, stop in looked_at

@@ -47,7 +47,7 @@ _TOGETHER: Final = 1
 _SINGLY: Final = 2
 """Each in a batch of its own: one of them is refused."""
 _SINGLE_COST: Final = 10
-"""A batch costs about as much as so many records."""
+"""A batch costs about as much as this many records."""
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 30.0
 _HEADERS_BYTES: Final = 64 << 10
@@ -236,7 +236,7 @@ class QueueDeadLetters:
             self._conclude(outcome)
 
     def _drop(self, pieces: Iterable[_Piece]) -> None:
-        """Drop records: since they died the policy was changed to have no dead letters."""
+        """Drop records: after they became dead letters, the policy was changed to have none."""
         for piece in pieces:
             subscriber = self._queue.state.subscribers[piece.subscriber]
             for first, end in piece.ranges:

@@ -1,4 +1,4 @@
-"""Read records that died, and write their dead letters."""
+"""Read dead records, and write their dead letters."""
 
 from __future__ import annotations
 

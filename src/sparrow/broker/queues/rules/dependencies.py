@@ -300,7 +300,7 @@ class ParentIndex:
         self.sweep()
 
     def sweep(self) -> bool:
-        """Free some memory of what was forgotten, in about 2 ms. Return True if there is more to
+        """Free some memory of forgotten records, in about 2 ms. Return True if there is more to
         do.
         """
         for _ in range(min(self._unswept, _SWEPT_AT_ONCE)):

@@ -432,7 +432,7 @@ class QueueState:
             subscriber.has_dead_letters = has_dead_letters
 
     def sweep(self) -> None:
-        """Free some memory of ids that the log does not keep any more. Call it now and then."""
+        """Free some memory of ids that the log does not keep any more. Call it periodically."""
         if self._parents is not None:
             self._parents.sweep()
 

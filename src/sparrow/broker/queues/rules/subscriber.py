@@ -634,7 +634,7 @@ class SubscriberState:
         self._end(source, first, end, failed=failed)
 
     def _end(self, source: int, first: int, end: int, *, failed: bool) -> None:
-        """Let records go on that waited for these."""
+        """Unblock records that waited for these."""
         for ref in self._overdue_of(source, first, end):
             del self._overdue[ref]
         if self.tells_finished:

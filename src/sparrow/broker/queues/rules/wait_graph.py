@@ -248,7 +248,7 @@ class WaitGraph:
 
     @property
     def is_wasteful(self) -> bool:
-        """True if a copy would be much smaller, and takes at most some milliseconds."""
+        """Return True if a copy would be much smaller, and takes some milliseconds at most."""
         if not self.used:
             return len(self.refs) > FEW
         return len(self.refs) > _MANY and self.used <= FEW and self._large_blocks <= _MANY

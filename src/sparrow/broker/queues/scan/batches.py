@@ -44,7 +44,7 @@ all.
 _MIN_PROOF_BYTES: Final = 2048
 """Smaller batches are searched for the names at once."""
 _SEARCHED_BYTES: Final = 192
-"""Searching so many bytes for the names costs as much as reading a record."""
+"""Searching this many bytes for the names costs as much as reading a record."""
 _TRIED_RECORDS: Final = 32
 """Number of records to read, where records are smaller than that, to find out if all have one
 size.
@@ -172,7 +172,7 @@ _ANY_NAME: Final = re.compile(b"|".join(map(re.escape, QUEUE_HEADERS)))
 
 
 class _Names:
-    """Positions of the well-known names in the data. Asked from its beginning to its end, so each
+    """Positions of the well-known names in the data. Queried from its beginning to its end, so each
     byte is searched once for each name.
     """
 

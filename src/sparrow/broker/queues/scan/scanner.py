@@ -112,7 +112,7 @@ class Scanner:
         if self._is_writing() or not self._is_awaited():
             self._timer = asyncio.get_running_loop().call_later(_LATEST_S, self._schedule)
         else:
-            # A consumer waits: what it leases goes into the sync that the record waits for.
+            # A consumer waits: its lease is part of the sync that the record waits for.
             self._schedule(at_once=True)
 
     def _has_few(self, source: QueueSource) -> bool:
@@ -220,7 +220,7 @@ class Scanner:
     def _look_at(self, source: QueueSource) -> None:
         if source.pieces is None and not self._read(source):
             return
-        assert source.pieces is not None  # else `_read` said no
+        assert source.pieces is not None  # otherwise `_read` has refused
         now_ms, wall_ms = round(self._clock.monotonic() * 1000), self._clock.wall_ms()
         until = self._clock.monotonic() + _SLICE_S
         while True:

@@ -201,7 +201,7 @@ class Feed:
     ) -> None:
         self._frontend = frontend
         self._memory = memory
-        """Memory of what was read, and of the chunk that is sent next."""
+        """Memory of the batches that were read, and of the chunk that is sent next."""
         self._read_bytes = 0
         self._topic = topic
         self._as_base64 = as_base64

@@ -110,7 +110,7 @@ class Subscribe(ClientFrame, tag="subscribe"):
 
 
 class Credit(ClientFrame, tag="credit"):
-    """Credit for so many more records."""
+    """Credit for this many more records."""
 
     subscription: _Name
     records: _Count

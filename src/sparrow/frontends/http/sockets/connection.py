@@ -157,7 +157,7 @@ class SocketConnection(Connection["HttpContext"], asyncio.Protocol):
         self._session.drain()
 
     def cancel(self) -> None:
-        """Do nothing: what is being done for the client ends with the session."""
+        """Do nothing: pending work for the client ends with the session."""
 
     # ── frames in ─────────────────────────────────────────────────────────────────────────────────
 

@@ -161,7 +161,7 @@ def _reader(data: bytes, message: str, has_prefix: bool) -> Decode:
 
 def _without_prefix(value: bytes) -> bytes:
     """Skip the registry's prefix. After a zero and the schema's id, it has the position of the
-    message in the schema: a count and so many indexes, as zigzag varints.
+    message in the schema: a count and that many indexes, as zigzag varints.
     """
     if len(value) <= _PREFIX_BYTES or value[0] != 0:
         raise Undecodable("the value does not begin with a zero, a schema's id and the message's index")
