@@ -9,7 +9,7 @@ from tests.crash.faults import FAULTS
 from tests.crash.test_every_frontend import every_load
 
 ROOT = Path(__file__).parents[2]
-SECTION = (ROOT / "docs/guarantees.md").read_text().partition("## How it is tested")[2].partition("\n## ")[0]
+SECTION = (ROOT / "docs/guarantees.md").read_text().partition("## Tests")[2].partition("\n## ")[0]
 NAMES = set(re.findall(r"`([^`\n]+)`", SECTION))
 
 

@@ -39,9 +39,9 @@ def frames() -> dict[str, type[m.ClientFrame]]:
 
 
 def test_the_table_has_every_frame_of_the_client_with_its_members() -> None:
-    table = rows("What the client sends")
+    table = rows("Frames of the client")
     assert table.keys() == frames().keys()
-    text = section("WebSocket") + section("What the client sends") + section("What the broker sends")
+    text = section("WebSocket") + section("Frames of the client") + section("Frames of the broker")
     for kind, frame in frames().items():
         members = {field.encode_name for field in msgspec.structs.fields(frame)} - {"id"}
         row = text if kind == "subscribe" else table[kind][0]
@@ -52,7 +52,7 @@ def test_the_table_has_every_frame_of_the_broker() -> None:
     assert server_frames.__doc__ is not None
     listed = re.findall(r"^    ([a-z, ]+?)   ", server_frames.__doc__, re.MULTILINE)
     made = {kind for entry in listed for kind in entry.replace(" ", "").split(",")} | {"pong"}
-    assert rows("What the broker sends").keys() == made
+    assert rows("Frames of the broker").keys() == made
 
 
 @pytest.mark.slow

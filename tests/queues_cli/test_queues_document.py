@@ -138,7 +138,7 @@ def test_the_whole_document_can_be_followed(server: RunningBroker, sparrow_comma
     assert printed("Workers in Python")[0].startswith("sending b'")
     (administered,) = printed("Administration in Python")
     assert re.fullmatch(r"b'cat.png' ready 0\n1 \d+ 500\n1 records purged\n", administered)
-    assert printed("Who may do what")
+    assert printed("Rights")
 
 
 @pytest.mark.slow

@@ -108,6 +108,12 @@ _RIDDLE_OF_TEST: Final = re.compile(
     r"|(?<!_say)(?<!_says)(?<!_tell)(?<!_tells)(?<!_show)(?<!_shows)_(?:what|who|whoever)(?:_|$)"
 )
 """Clauses in place of a subject or an object: name the thing. "says_what_to_do" is a statement."""
+_RIDDLE_OF_DOCUMENT: Final = re.compile(
+    r"^(?:#+ |- |\d\. )?(?:What|Whether|Who|Whose|How|Of|So much|So many) \S.*"
+    r"|\| (?:What|Whether|Who|How) \S[^|]*",
+    re.MULTILINE,
+)
+_RIDDLE_OF_HELP: Final = re.compile(r'"(?:What|Whether|Who|Whose|How|Of) [^"]*')
 _CLASS: Final = re.compile(r"^class ([A-Z]\w*)", re.MULTILINE)
 
 
@@ -155,6 +161,12 @@ def test_words_have_one_meaning_and_things_one_word() -> None:
 def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     found = [f"{path}:{line}: {text}" for path, line, text in located(_RIDDLES, everything())]
     assert not found, "\n".join(found)
+
+
+def test_texts_for_users_name_their_subject() -> None:
+    documents = {path: text for path, text in everything().items() if path.endswith(".md")}
+    found = [*located(_RIDDLE_OF_DOCUMENT, documents), *located(_RIDDLE_OF_HELP, sources())]
+    assert not found, "\n".join(f"{path}:{line}: {text[:80]}" for path, line, text in found)
 
 
 def test_names_of_tests_are_statements() -> None:

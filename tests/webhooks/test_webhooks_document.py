@@ -71,13 +71,13 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 
 def test_every_option_is_one_of_the_command(run: Run) -> None:
-    named = set(re.findall(r"`(--[\w-]+)`", section("Settings") + section("Which records an endpoint gets")))
+    named = set(re.findall(r"`(--[\w-]+)`", section("Settings") + section("Records of an endpoint")))
     shown = run("queue", "subscribe", "--help")
     assert named <= set(re.findall(r"--[\w-]+", shown))
 
 
 def test_every_format_and_every_statistic_is_documented() -> None:
-    assert [row[0].strip("`") for row in rows("What is POSTed")[1:]] == list(FORMATS)
+    assert [row[0].strip("`") for row in rows("Requests")[1:]] == list(FORMATS)
     named = set(re.findall(r"`(\w+)`", section("Statistics")))
     assert set(WebhookStatistics.__struct_fields__) <= named
 

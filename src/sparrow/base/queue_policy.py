@@ -128,7 +128,7 @@ class QueuePolicy:
         _duration(100, 43_200_000),
         30_000,
         word="lease",
-        help="How long a consumer has for a record before others get it.",
+        help="Time that a consumer has for a record before others get it.",
     )
     delivery_limit: int = setting(
         integer(0, MAX_DELIVERY_LIMIT),
@@ -141,7 +141,7 @@ class QueuePolicy:
     backoff: str = setting(
         choice(*BACKOFFS),
         "fixed",
-        help="How the delay before another delivery grows: fixed, linear, exponential.",
+        help="Growth of the delay before another delivery: fixed, linear, exponential.",
         metavar="KIND",
     )
     backoff_ms: int = setting(
@@ -189,7 +189,7 @@ class QueuePolicy:
         _duration(0, _YEAR_MS),
         600_000,
         word="parent_wait",
-        help="How long a record waits for a parent that never came.",
+        help="Time that a record waits for a parent that never came.",
     )
     parent_failed: str = setting(
         choice(*PARENT_FAILED),

@@ -99,7 +99,7 @@ class BrokerConfig:
         "acl.default",
         _ACL_DEFAULT,
         None,
-        "Whether everybody may use topics, groups, queues and sinks that no access rule names; "
+        "Allow everybody to use topics, groups, queues and sinks that no access rule names; "
         "auto: only while nobody can log in. Administration takes a rule or a super user once "
         "somebody can log in.",
         name="acl_default",
@@ -144,7 +144,7 @@ class BrokerConfig:
         "http.idempotency_window",
         duration(1_000, 30 * _DAY_MS),
         _DAY_MS,
-        "How long the answer to a publish with an Idempotency-Key is kept.",
+        "Time for which the response to a publish with an Idempotency-Key is kept.",
         name="http_idempotency_window_ms",
     )
     idempotency_max_keys: int = 1_000_000
@@ -155,7 +155,7 @@ class BrokerConfig:
         "groups.initial_rebalance_delay",
         duration(0, 60_000),
         100,
-        "How long a classic consumer group that begins waits for more members.",
+        "Time that a new classic consumer group waits for more members.",
     )
     group_min_session_timeout_ms: int = option(
         "groups.min_session_timeout",
@@ -176,7 +176,7 @@ class BrokerConfig:
         "groups.heartbeat_interval",
         duration(*HEARTBEAT_BOUNDS),
         5_000,
-        "How long members of a group of the consumer protocol (KIP-848) or of a share group wait "
+        "Time that members of a group of the consumer protocol (KIP-848) or of a share group wait "
         "between heartbeats.",
     )
     group_session_timeout_ms: int = option(
@@ -189,7 +189,7 @@ class BrokerConfig:
         "groups.share_record_lock_duration",
         duration(*RECORD_LOCK_BOUNDS),
         30_000,
-        "How long a record that a member of a share group (KIP-932) acquired is kept from the others.",
+        "Time for which a record that a member of a share group (KIP-932) acquired is kept from the others.",
     )
     share_delivery_count_limit: int = option(
         "groups.share_delivery_count_limit",
@@ -217,13 +217,13 @@ class BrokerConfig:
         "groups.migration",
         choice("disabled", "upgrade", "downgrade", "bidirectional"),
         "bidirectional",
-        "Whether groups with members change between the classic and the consumer protocol when members do.",
+        "Let groups with members change between the classic and the consumer protocol when members do.",
     )
     offsets_retention_ms: int = option(
         "groups.offsets_retention",
         duration(60_000, 365 * _DAY_MS),
         7 * _DAY_MS,
-        "How long committed offsets are kept once their group has no members.",
+        "Time for which committed offsets are kept once their group has no members.",
     )
     transaction_max_timeout_ms: int = option(
         "transactions.max_timeout",

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from sparrow.client.results import AccessRule
 
-app = typer.Typer(help="Say who may do what: add, list and remove access rules.", no_args_is_help=True)
+app = typer.Typer(help="Add, list and remove access rules.", no_args_is_help=True)
 
 CLUSTER_NAME = "kafka-cluster"
 OPERATIONS = {word.lower(): word for word in get_args(OperationName)}
-_WHO = "Who: a name, TYPE:NAME, or '*' for everybody."
-_WHAT = "What they may do, with commas between: read, write, describe, create, delete, alter, all, ..."
+_WHO = "Principal: a name, TYPE:NAME, or '*' for everybody."
+_WHAT = "Operations, with commas between: read, write, describe, create, delete, alter, all, ..."
 
 Topic = Annotated[
     str | None, typer.Option("--topic", metavar="NAME", help="A topic's name; '*' stands for all.")

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Measure a broker: publishing, consuming, queues.", no_args_is_help=True)
 
-Messages = Annotated[int, typer.Option("--messages", "-n", min=1, help="How many.")]
+Messages = Annotated[int, typer.Option("--messages", "-n", min=1, help="Number of messages.")]
 Size = Annotated[int, typer.Option("--size", min=1, max=8 << 20, help="Bytes of each message.")]
-Keys = Annotated[int, typer.Option("--keys", min=0, help="How many different keys; 0: none.")]
+Keys = Annotated[int, typer.Option("--keys", min=0, help="Number of different keys; 0: none.")]
 Rate = Annotated[float, typer.Option("--rate", min=0, help="Messages per second; 0: as fast as they go.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 
@@ -49,10 +49,10 @@ def publish_command(
     ] = "all",
     compression: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"],
-        typer.Option("--compression", help="How batches are compressed."),
+        typer.Option("--compression", help="Compression of batches."),
     ] = "none",
     linger_ms: Annotated[
-        float, typer.Option("--linger-ms", min=0, help="How long a batch waits to become full.")
+        float, typer.Option("--linger-ms", min=0, help="Time that a batch waits to become full.")
     ] = 5,
     json: AsJson = False,
 ) -> int:
@@ -77,7 +77,10 @@ def consume_command(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
     *,
     messages: Annotated[
-        int, typer.Option("--messages", "-n", min=0, help="How many; 0: what is there when it begins.")
+        int,
+        typer.Option(
+            "--messages", "-n", min=0, help="Number of messages; 0: those that exist when it begins."
+        ),
     ] = 0,
     group: Annotated[
         str | None, typer.Option("--group", "-g", help="Read as a member of a group, and commit at the end.")
@@ -103,7 +106,7 @@ def queue_command(
     keys: Keys = 0,
     rate: Rate = 0,
     workers: Annotated[
-        int, typer.Option("--workers", min=1, max=64, help="How many lease and acknowledge.")
+        int, typer.Option("--workers", min=1, max=64, help="Number of consumers that lease and acknowledge.")
     ] = 2,
     json: AsJson = False,
 ) -> int:

@@ -73,7 +73,7 @@ def archive(
     to: Annotated[str, typer.Option("--to", metavar="DIR", help="The archive's directory.")],
     by: Annotated[
         str | None,
-        typer.Option("--by", help="What a directory of it holds: month, day (default), hour, none."),
+        typer.Option("--by", help="Period of one directory: month, day (default), hour, none."),
     ] = None,
     since: Since = None,
     until: Until = None,
@@ -137,22 +137,24 @@ def replay(
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where it goes.")],
     from_topic: Annotated[
         str | None,
-        typer.Option("--from", metavar="TOPIC", help="Which topic of the archive, if it has several."),
+        typer.Option("--from", metavar="TOPIC", help="Topic of the archive, if it has several."),
     ] = None,
     where: Annotated[
         str | None, typer.Option("--where", "-w", metavar="SQL", help="Only rows for which this is true.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="COLUMN", help="Of a table: what becomes the key.")
+        str | None, typer.Option("--key", metavar="COLUMN", help="Column of a table that becomes the key.")
     ] = None,
     value: Annotated[
         str | None,
         typer.Option(
-            "--value", metavar="COLUMN", help="Of a table: what becomes the value; json: the row as JSON."
+            "--value",
+            metavar="COLUMN",
+            help="Column of a table that becomes the value; json: the row as JSON.",
         ),
     ] = None,
     format_: Annotated[
-        str | None, typer.Option("--format", help="Of a table: parquet, csv, json, delta, iceberg.")
+        str | None, typer.Option("--format", help="Format of a table: parquet, csv, json, delta, iceberg.")
     ] = None,
     keep_partitions: Annotated[
         bool, typer.Option("--keep-partitions", help="Into the partitions they came from.")

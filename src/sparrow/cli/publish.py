@@ -66,7 +66,7 @@ def publish(
     ] = None,
     compression: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"],
-        typer.Option("--compression", help="How batches are compressed."),
+        typer.Option("--compression", help="Compression of batches."),
     ] = "none",
     acks: Annotated[
         Literal["all", "1", "0"],
@@ -77,7 +77,7 @@ def publish(
         typer.Option(
             "--timeout",
             metavar="DURATION",
-            help="How long each message is tried for, such as 10s, while the broker takes none.",
+            help="Maximum time for which each message is tried, such as 10s, while the broker takes none.",
         ),
     ] = "2m",
     delay: Delay = None,

@@ -53,7 +53,7 @@ def lease(
     *,
     max_records: Annotated[int, typer.Option("--max", "-n", min=1, help="Take at most this many.")] = 10,
     wait: Annotated[
-        str, typer.Option("--wait", metavar="DURATION", help="How long to wait for the first.")
+        str, typer.Option("--wait", metavar="DURATION", help="Maximum time to wait for the first.")
     ] = "1s",
     ack: Annotated[bool, typer.Option("--ack", help="Acknowledge them when they are printed.")] = False,
     nack: Annotated[

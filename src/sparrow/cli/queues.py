@@ -43,10 +43,10 @@ def create(
     *,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC", help="Where its records are; may repeat. [QUEUE]"),
+        typer.Option("--topic", "-t", metavar="TOPIC", help="Topic of its records; may repeat. [QUEUE]"),
     ] = None,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", help="Of topics that are made; -1: the broker's default.")
+        int, typer.Option("--partitions", "-p", help="Partitions of new topics; -1: the broker's default.")
     ] = -1,
     policy: Settings,
 ) -> int:

@@ -36,7 +36,7 @@ ExpiresAt = Annotated[
 ]
 MessageId = Annotated[
     str | None,
-    typer.Option("--message-id", metavar="ID", help="What other messages call it by, as their parent."),
+    typer.Option("--message-id", metavar="ID", help="Id by which other messages name it as their parent."),
 ]
 Parents = Annotated[
     list[str] | None,

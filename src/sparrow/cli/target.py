@@ -48,7 +48,7 @@ Token = Annotated[
     str | None, typer.Option("--token", help=f"Token that says who you are. [env var: {TOKEN_VARIABLE}]")
 ]
 User = Annotated[
-    str | None, typer.Option("--user", metavar="NAME", help=f"Who logs in. [env var: {USER_VARIABLE}]")
+    str | None, typer.Option("--user", metavar="NAME", help=f"User that logs in. [env var: {USER_VARIABLE}]")
 ]
 PasswordFile = Annotated[
     str | None,

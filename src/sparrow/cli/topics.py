@@ -36,7 +36,7 @@ def create(
     name: Name,
     *,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", help="How many; -1: the broker's default.")
+        int, typer.Option("--partitions", "-p", help="Number of partitions; -1: the broker's default.")
     ] = -1,
     config: Config = None,
 ) -> int:
@@ -127,7 +127,7 @@ def add_partitions(
     *,
     total: Annotated[
         int,
-        typer.Argument(metavar="TOTAL", help="How many partitions the topic has then.", show_default=False),
+        typer.Argument(metavar="TOTAL", help="New number of partitions of the topic.", show_default=False),
     ],
 ) -> int:
     """Add partitions to a topic. Keys may move to others; partitions cannot be removed again."""

@@ -65,7 +65,9 @@ def subscribe(
     ] = None,
     accept: Annotated[
         str | None,
-        typer.Option("--accept", metavar="WHAT", help="What counts as accepted: 2xx or body-true. [2xx]"),
+        typer.Option(
+            "--accept", metavar="WHAT", help="Responses that accept a delivery: 2xx or body-true. [2xx]"
+        ),
     ] = None,
     header: Annotated[
         list[str] | None,
@@ -77,7 +79,7 @@ def subscribe(
     rate: Annotated[
         float | None, typer.Option("--rate", metavar="N", help="Deliveries per second; 0: no limit. [0]")
     ] = None,
-    timeout: Annotated[str | None, _duration("--timeout", "How long an answer may take. [10s]")] = None,
+    timeout: Annotated[str | None, _duration("--timeout", "Maximum time for a response. [10s]")] = None,
     backoff_delay: Annotated[
         str | None, _duration("--backoff-delay", "The delay after a first failure; it doubles. [the queue's]")
     ] = None,
@@ -255,7 +257,7 @@ def rotate_secret(
     *,
     secret_file: SecretFile = None,
     keep: Annotated[
-        str, typer.Option("--keep", metavar="DURATION", help="How long the old secrets sign, too. [1d]")
+        str, typer.Option("--keep", metavar="DURATION", help="Time for which the old secrets also sign. [1d]")
     ] = "1d",
     as_json: AsJson = False,
 ) -> int:

@@ -199,13 +199,13 @@ class ServerConfig:
         "native.login",
         _LOGIN,
         "auto",
-        "Whether clients of the native listener must log in; auto: when tokens or users are configured.",
+        "Require clients of the native listener to log in; auto: when tokens or users are configured.",
     )
     native_tls: bool = option(
         "native.tls",
         BOOLEAN,
         True,
-        "Whether the native listener speaks TLS once tls.certificate is set.",
+        "Use TLS at the native listener once tls.certificate is set.",
     )
     kafka_host: str = option(
         "kafka.host",
@@ -229,7 +229,7 @@ class ServerConfig:
         "kafka.sasl",
         _LOGIN,
         "auto",
-        "Whether Kafka clients must log in by SASL; auto: when tokens or users are configured.",
+        "Require Kafka clients to log in by SASL; auto: when tokens or users are configured.",
     )
     kafka_sasl_mechanisms: tuple[str, ...] = option(
         "kafka.sasl_mechanisms",
@@ -242,7 +242,7 @@ class ServerConfig:
         "kafka.tls",
         BOOLEAN,
         True,
-        "Whether the Kafka listener speaks TLS once tls.certificate is set.",
+        "Use TLS at the Kafka listener once tls.certificate is set.",
     )
     kafka_listeners: tuple[ListenerDeclaration, ...] = option(
         "kafka.listeners",
@@ -265,14 +265,14 @@ class ServerConfig:
         "http.login",
         _LOGIN,
         "auto",
-        "Whether clients of the HTTP listener must log in; auto: when tokens or users are configured, "
+        "Require clients of the HTTP listener to log in; auto: when tokens or users are configured, "
         "or another listener requires it.",
     )
     http_tls: bool = option(
         "http.tls",
         BOOLEAN,
         True,
-        "Whether the HTTP listener speaks TLS once tls.certificate is set.",
+        "Use TLS at the HTTP listener once tls.certificate is set.",
     )
     seeds_all: bool = option(
         "seeds.all",
@@ -328,7 +328,7 @@ class ServerConfig:
         "tokens",
         _TOKENS,
         {},
-        "Who may connect: principal and token. None: everybody, as ANONYMOUS.",
+        "Tokens and their principals. None: everybody may connect, as ANONYMOUS.",
         flag="",
         secret=True,
     )
@@ -452,7 +452,7 @@ class ServerConfig:
     seeds: SeedSettings = nested(SeedSettings)
     storage: StorageOptions = nested(StorageOptions)
     drain_timeout_ms: int = option(
-        "drain_timeout", duration(0, 3_600_000), 10_000, "How long a stop waits for clients."
+        "drain_timeout", duration(0, 3_600_000), 10_000, "Maximum time that a stop waits for clients."
     )
     log_level: str = option(
         "log.level", choice("debug", "info", "warning", "error"), "info", "Least important messages logged."
@@ -461,7 +461,7 @@ class ServerConfig:
         "log.format",
         choice("auto", "text", "json"),
         "auto",
-        "How logs are written to stderr; auto: text on a terminal, else JSON lines.",
+        "Format of logs on stderr; auto: text on a terminal, else JSON lines.",
     )
     ready_file: str = option(
         "ready_file",

@@ -185,8 +185,8 @@ class ClientMetric(Struct, frozen=True):
 CLIENT_METRICS: Final = {
     row.name: row
     for row in (
-        ClientMetric("interval.ms", "300000", integer(100, 3_600_000), "How often clients are to push."),
-        ClientMetric("match", "", LIST, "Which clients are meant."),
+        ClientMetric("interval.ms", "300000", integer(100, 3_600_000), "Interval at which clients push."),
+        ClientMetric("match", "", LIST, "Clients that the rule applies to."),
         ClientMetric("metrics", "", LIST, "Prefixes of the metrics that are wanted."),
     )
 }

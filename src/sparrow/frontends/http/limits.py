@@ -42,19 +42,19 @@ class HttpLimits(ListenerLimits):
         "http.head_timeout",
         duration(100, 3_600_000),
         30_000,
-        "How long a client may take to send the head of a request.",
+        "Maximum time for a client to send the head of a request.",
     )
     body_timeout_ms: int = option(
         "http.body_timeout",
         duration(100, 3_600_000),
         30_000,
-        "How long a client may take to send the body of a request, and a request may wait for memory for it.",
+        "Maximum time for a client to send the body of a request, and for the wait for its memory.",
     )
     idle_timeout_ms: int = option(
         "http.idle_timeout",
         duration(100, 3_600_000),
         75_000,
-        "How long a connection stays open without a request.",
+        "Time that a connection stays open without a request.",
     )
     stall_timeout_ms: int = 30_000
     """Time that a client may read nothing of a response."""

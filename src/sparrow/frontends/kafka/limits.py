@@ -36,7 +36,7 @@ class KafkaLimits(ListenerLimits):
         "kafka.max_session",
         duration(0, _YEAR_MS),
         0,
-        "How long a SASL login is good for before the client must log in again; 0: as long as the "
+        "Time for which a SASL login is valid before the client must log in again; 0: as long as the "
         "connection.",
     )
     """(connections.max.reauth.ms)"""

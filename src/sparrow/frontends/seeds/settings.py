@@ -34,31 +34,31 @@ class SeedSettings(ListenerLimits):
         "seeds.messagebroker.ack_timeout",
         duration(10, 3_600_000),
         2_000,
-        "How long a subscriber of messagebroker may take to acknowledge a message.",
+        "Maximum time for a subscriber of messagebroker to acknowledge a message.",
     )
     ack_delay_ms: int = option(
         "seeds.messagebroker.ack_delay",
         duration(0, 3_600_000),
         1_000,
-        "How long a message waits that a subscriber of messagebroker did not acknowledge.",
+        "Delay before a message that a subscriber of messagebroker did not acknowledge is delivered again.",
     )
     redeliveries: int = option(
         "seeds.messagebroker.redeliveries",
         integer(0, 250),
         4,
-        "How often it is delivered again before it goes to the dead letters.",
+        "Number of further deliveries before it becomes a dead letter.",
     )
     stall_timeout_ms: int = option(
         "seeds.msbq.stall_timeout",
         duration(100, 3_600_000),
         10_000,
-        "How long a consumer of msbq may take nothing of what is sent to it before its connection ends.",
+        "Time without reading after which the connection of a consumer of msbq ends.",
     )
     endpoint_timeout_ms: int = option(
         "seeds.syncbrok.timeout",
         duration(100, 600_000),
         600_000,
-        "How long an endpoint of Syncbrok may take to answer a delivery.",
+        "Maximum time for an endpoint of Syncbrok to answer a delivery.",
         name="seeds_syncbrok_timeout_ms",
     )
     """The original has no limit; this is the maximum for webhooks."""
@@ -66,5 +66,5 @@ class SeedSettings(ListenerLimits):
         "seeds.syncbrok.private_endpoints",
         BOOLEAN,
         True,
-        "Whether endpoints that clients of Syncbrok name may have loopback and private addresses.",
+        "Allow endpoints that clients of Syncbrok name to have loopback and private addresses.",
     )

@@ -87,7 +87,7 @@ CONNECTION = (
         "token", TEXT, None, "Token that says who reads or writes; `SPARROW_TOKEN`.", is_secret=True, show=""
     ),
     DataSourceOption("tokenFile", TEXT, None, "File on the driver whose first line is the token."),
-    DataSourceOption("user", TEXT, None, "Who logs in; `SPARROW_USER`.", ("kafka.sasl.username",)),
+    DataSourceOption("user", TEXT, None, "User that logs in; `SPARROW_USER`.", ("kafka.sasl.username",)),
     DataSourceOption(
         "password",
         TEXT,
@@ -129,15 +129,15 @@ CONNECTION = (
         "clientName",
         TEXT,
         "sparrow-spark",
-        "How the connections are called in the broker's lists and logs.",
+        "Name of the connections in the broker's lists and logs.",
         ("kafka.client.id",),
     ),
-    DataSourceOption("connectTimeout", _TIMEOUT, 10_000, "How long a connection is tried for."),
+    DataSourceOption("connectTimeout", _TIMEOUT, 10_000, "Maximum time to open a connection."),
     DataSourceOption(
         "callTimeout",
         _TIMEOUT,
         60_000,
-        "How long the broker may take for an answer.",
+        "Maximum time for a response of the broker.",
         ("kafka.request.timeout.ms",),
         show="60s",
     ),
@@ -145,7 +145,7 @@ CONNECTION = (
         "retries",
         integer(0, 100),
         3,
-        "How often a connection is tried again; who has reached the broker before waits for it for "
+        "Number of further tries to connect; a process that has reached the broker before waits for it for "
         "a minute, too.",
         ("kafka.retries", "fetchOffset.numRetries"),
     ),

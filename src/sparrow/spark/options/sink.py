@@ -28,20 +28,20 @@ SINK = (
         "includeHeaders",
         BOOLEAN,
         True,
-        "Whether the column `headers` is written where there is one.",
+        "Write the column `headers` if there is one.",
     ),
     DataSourceOption(
         "compression",
         choice(*(each.name.lower() for each in Compression)),
         "none",
-        "How batches are compressed: `gzip`, `snappy`, `lz4` or `zstd`.",
+        "Compression of batches: `gzip`, `snappy`, `lz4` or `zstd`.",
         ("kafka.compression.type", "compression.type"),
     ),
     DataSourceOption(
         "maxBatchBytes",
         size(1024, _MAX_BATCH_BYTES),
         1 << 20,
-        "How large a batch of records becomes at most, before compression.",
+        "Maximum size of a batch of records, before compression.",
     ),
     DataSourceOption(
         "sinkId",
@@ -55,20 +55,20 @@ SINK = (
         "batchId",
         integer(0, _MAX_BATCH_ID),
         None,
-        "Of a batch write, with `sinkId`: its number. What has this number or a lower one was "
-        "written before and is not written again. For `foreachBatch`.",
+        "Number of a batch write, with `sinkId`. A batch with this number or a lower one that was "
+        "written before is not written again. For `foreachBatch`.",
     ),
     DataSourceOption(
         "takeOver",
         BOOLEAN,
         False,
-        "Whether this query may go on with a `sinkId` that another one used, and at any batch.",
+        "Allow this query to continue with a `sinkId` that another one used, and at any batch.",
     ),
     DataSourceOption(
         "stageTimeout",
         duration(1000, _DAY_MS),
         None,
-        "How long the broker keeps what a batch wrote when nothing more is heard of the batch. At "
+        "Time for which the broker keeps the records of a batch without further activity. At "
         "most the broker's `transactions.max_timeout`.",
         ("kafka.transaction.timeout.ms",),
         show="15m",

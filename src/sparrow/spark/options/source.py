@@ -171,7 +171,7 @@ _DECLARED: Final = (
         "startingOffsetsByTimestampStrategy",
         choice("error", LATEST),
         "error",
-        "What when no record is that late: fail, or begin at the end.",
+        "Behaviour if no record is that late: fail, or begin at the end.",
     ),
     DataSourceOption(
         "endingOffsets", _OFFSETS, None, "Where a batch ends (streams have no end).", show=LATEST
@@ -187,7 +187,7 @@ _DECLARED: Final = (
         "maxOffsetsPerTrigger",
         integer(1, _MAX),
         None,
-        "How many offsets a micro-batch takes at most, spread over partitions by what is there.",
+        "Maximum number of offsets of a micro-batch, spread over partitions by their waiting records.",
         ("maxRowsPerBatch",),
         show="all",
     ),
@@ -195,7 +195,7 @@ _DECLARED: Final = (
         "maxBytesPerTrigger",
         size(1, _MAX),
         None,
-        "How many bytes a micro-batch takes, about; `64m`.",
+        "Approximate size of a micro-batch in bytes; `64m`.",
         ("maxBytesPerBatch",),
         show="all",
     ),
@@ -263,13 +263,13 @@ _DECLARED: Final = (
         "fetchBytes",
         size(1 << 16, 64 << 20),
         4 << 20,
-        "How many bytes a task fetches at a time.",
+        "Bytes that a task fetches at a time.",
     ),
     DataSourceOption(
         "pollTimeout",
         duration(0, 5000),
         500,
-        "How long a stream waits at the broker for news.",
+        "Time that a stream waits at the broker for new records.",
         show="500 ms",
     ),
     DataSourceOption(
