@@ -24,13 +24,14 @@ def first_since(segment: Segment, timestamp_ms: int, start_offset: int, size: in
     Blocking; raises as `Segment.read`.
     """
     for batch in segment.batches_since(timestamp_ms, start_offset, size):
-        found = _first_in(batch, timestamp_ms, start_offset)
+        found = first_in(batch, timestamp_ms, start_offset)
         if found is not None:
             return found
     return None
 
 
-def _first_in(batch: bytes, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
+def first_in(batch: bytes, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first such record of one batch, as `first_since`."""
     header = parse_header(batch)
     if header.is_log_append_time:
         return (max(header.base_offset, start_offset), header.max_timestamp) if header.record_count else None

@@ -1,0 +1,143 @@
+"""The journal of a shard: its records ride in the commits of the shard.
+
+A record is a part of the manifest of the commit that keeps it, so a lease, an acknowledgement and a
+publish that wait together are one commit. Records have numbers; a mark is the number of the next
+one. A commit that has records stays until a checkpoint releases them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import SparrowError, StorageFailed
+from sparrow.storage.journal import MAX_RECORD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparrow.base.histogram import Histogram
+    from sparrow.cluster.committer import Committer
+    from sparrow.cluster.payloads import Payload
+
+SPACE_BYTES: Final = 16 << 20
+"""Bytes of records that may wait for a checkpoint; more wait themselves."""
+
+
+class LedgerJournal:
+    """A `Journal` over a committer.
+
+    Args:
+        records: (number, record, payload) of what the ledger has, in order.
+        mark: that of the owner's last checkpoint; None: there is none.
+    """
+
+    def __init__(
+        self, committer: Committer, records: Sequence[tuple[int, bytes, Payload]], mark: bytes | None
+    ) -> None:
+        self._committer = committer
+        committer.journal = self
+        # Without a checkpoint nothing was ever confirmed by this journal.
+        first = int.from_bytes(mark, "big") if mark is not None else _end_of(records)
+        self._next = max(first, _end_of(records))
+        self._found = [memoryview(record) for number, record, _ in records if number >= first]
+        self._kept: deque[tuple[int, int, Payload]] = deque()
+        """(first record, number behind the last, payload) of commits that have records."""
+        for number, _, payload in records:
+            if not self._kept or self._kept[-1][2] is not payload:
+                self._kept.append((number, number + 1, payload))
+            else:
+                self._kept[-1] = (self._kept[-1][0], number + 1, payload)
+        self._used_bytes = sum(len(record) for number, record, _ in records if number >= first)
+        self._sizes: deque[tuple[int, int]] = deque(
+            (number, len(record)) for number, record, _ in records if number >= first
+        )
+        self._waiting: deque[tuple[bytes, asyncio.Future[None]]] = deque()
+        self._is_closed = False
+
+    @property
+    def max_record_bytes(self) -> int:
+        return MAX_RECORD_BYTES
+
+    @property
+    def sync_times(self) -> Histogram:
+        return self._committer.commit_times
+
+    @property
+    def is_filling(self) -> bool:
+        return self._used_bytes > SPACE_BYTES // 2
+
+    async def begin(self) -> bytes:
+        return self.mark()
+
+    def append(self, record: bytes) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._is_closed:
+            future.set_exception(StorageFailed("the journal is closed"))
+        elif self._waiting or self._used_bytes + len(record) > SPACE_BYTES:
+            self._waiting.append((record, future))
+        else:
+            self._append(record, future)
+        return future
+
+    def _append(self, record: bytes, future: asyncio.Future[None]) -> None:
+        try:
+            group = self._committer.admit(len(record))
+        except SparrowError as error:
+            future.set_exception(error)
+            return
+        group.entry_bytes += len(record)
+        if not group.journal:
+            group.journal_first = self._next
+        group.journal.append(record)
+        self._sizes.append((self._next, len(record)))
+        self._used_bytes += len(record)
+        self._next += 1
+
+        def settle(error: SparrowError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        group.settlements.append(settle)
+
+    def committed(self, first: int, count: int, payload: Payload) -> None:
+        """See `CommittedJournal`."""
+        self._kept.append((first, first + count, payload))
+
+    def mark(self, *, is_final: bool = False) -> bytes:  # noqa: ARG002 - a mark is final if nothing comes after it
+        return self._next.to_bytes(8, "big")
+
+    def release(self, mark: bytes) -> None:
+        before = int.from_bytes(mark, "big")
+        while self._kept and self._kept[0][1] <= before:
+            self._committer.release(self._kept.popleft()[2])
+        while self._sizes and self._sizes[0][0] < before:
+            self._used_bytes -= self._sizes.popleft()[1]
+        while self._waiting and self._used_bytes + len(self._waiting[0][0]) <= SPACE_BYTES:
+            record, future = self._waiting.popleft()
+            if not future.done():
+                self._append(record, future)
+
+    def refuse_waiting(self, error: SparrowError) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+    def take_records(self) -> list[memoryview]:
+        found, self._found = self._found, []
+        return found
+
+    async def close(self) -> None:
+        self._is_closed = True
+        self.refuse_waiting(StorageFailed("the journal is closed"))
+        await self._committer.settled()
+
+
+def _end_of(records: Sequence[tuple[int, bytes, Payload]]) -> int:
+    return records[-1][0] + 1 if records else 0
