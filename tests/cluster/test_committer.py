@@ -251,7 +251,7 @@ async def test_the_state_of_producers_is_found_without_reading_a_payload() -> No
     await shard.close()
     shard = bench.open()
     log = shard.logs.open(ORDERS, LogConfig())
-    found = list(log.producer_batches(0))  # type: ignore[attr-defined]
+    found = list(log.producer_batches(0))
     assert shard.cache.fetched == 0
     everything = list(await asyncio.to_thread(lambda: list(log.headers_and_markers(0))))
     assert found == everything[1:]

@@ -272,6 +272,7 @@ class LogStoreConformance:
         ((header, data),) = [(header, data) for header, data in found if data]
         assert header.base_offset == first
         assert data[16:] == marker[16:]
+        assert list(log.producer_batches(0)) == [(header, data)]
         assert list(log.headers_and_markers(first + 1)) == found[found.index((header, data)) + 1 :]
         await store.close()
 

@@ -256,7 +256,7 @@ class Partition:
         producers = ProducerStates.load(state)
         if offset < log.end_offset:
             now_ms = self._clock.wall_ms()
-            for header, control in log.headers_and_markers(offset):
+            for header, control in log.producer_batches(offset):
                 if header.base_offset >= offset:
                     producers.fold(header, now_ms, control)
         return producers

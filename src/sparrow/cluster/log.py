@@ -430,9 +430,7 @@ class ObjectLog:
                     yield header, bytes(data[position:end]) if header.is_control else b""
 
     def producer_batches(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Iterate as `headers_and_markers`, over batches of producers and control batches alone.
-        Reads nothing.
-        """
+        """See `PartitionLog.producer_batches`. Reads nothing."""
         self._check_range(offset)
         for piece in self._pieces[self._number_of(offset) :]:
             for header, control in producer_batches(piece.run):

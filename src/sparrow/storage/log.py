@@ -449,6 +449,11 @@ class LocalLog:
             ),
         )
 
+    def producer_batches(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        for header, control in self.headers_and_markers(offset):
+            if header.producer_id >= 0 or control:
+                yield header, control
+
     def _walk(
         self, offset: int, look: Callable[[Segment, int], Iterator[tuple[BatchHeader, T]]]
     ) -> Iterator[T]:

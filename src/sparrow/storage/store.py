@@ -243,6 +243,12 @@ class PartitionLog(Protocol):
         """
         ...
 
+    def producer_batches(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Iterate as `headers_and_markers`, over batches of producers and control batches alone: a
+        store may know them without reading the others.
+        """
+        ...
+
     async def truncate(self, offset: int) -> None:
         """Drop every batch that contains `offset` or comes after it, durably. Appends are refused
         meanwhile. A saved state from behind the new end is forgotten. A crash leaves the truncation
