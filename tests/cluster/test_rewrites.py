@@ -54,7 +54,7 @@ async def records_of(log: PartitionLog) -> list[Seen]:
 
 @settings(max_examples=30)
 @given(seed=st.integers(0, 1 << 30), count=st.integers(1, 25), later_ms=st.sampled_from([0, 5000]))
-def test_compaction_keeps_what_compaction_of_files_keeps(seed: int, count: int, later_ms: int) -> None:
+def test_compaction_keeps_the_same_records_as_on_files(seed: int, count: int, later_ms: int) -> None:
     async def run() -> None:
         site = Site()
         bench = ShardBench(options=ALL_OBJECTS)
@@ -85,7 +85,7 @@ def test_compaction_keeps_what_compaction_of_files_keeps(seed: int, count: int, 
     asyncio.run(run())
 
 
-async def test_only_what_fills_segments_or_is_old_is_compacted() -> None:
+async def test_compaction_leaves_young_batches_that_fill_no_segment() -> None:
     shard = ShardBench().open()
     log = shard.logs.open(ORDERS, dataclasses.replace(COMPACT, segment_bytes=1 << 20))
     for number in range(10):

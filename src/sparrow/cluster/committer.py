@@ -35,8 +35,8 @@ from sparrow.base.histogram import Histogram
 from sparrow.base.ids import uuid7
 from sparrow.cluster.errors import NotOwner, ObjectsUnavailable, OutcomeUnknown
 from sparrow.cluster.ledger import Commit, EntryRow
-from sparrow.cluster.manifest import VERSION, Manifest, Run, RunBuilder, encode_manifest
-from sparrow.cluster.payloads import Payload
+from sparrow.cluster.manifest import VERSION, CommitManifest, LogRun, RunBuilder, encode_manifest
+from sparrow.cluster.payloads import CommitPayload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,11 +74,11 @@ class CommitOptions:
 class CommittedLog(Protocol):
     """A log that adds runs to groups."""
 
-    def committed(self, run: Run, payload: Payload) -> None:
+    def committed(self, run: LogRun, payload: CommitPayload) -> None:
         """A run of new batches is kept: it becomes visible."""
         ...
 
-    def replaced(self, runs: Sequence[Run], payload: Payload) -> None:
+    def replaced(self, runs: Sequence[LogRun], payload: CommitPayload) -> None:
         """Neighbouring runs are kept, which replace earlier ones."""
         ...
 
@@ -90,7 +90,7 @@ class CommittedLog(Protocol):
 class CommittedJournal(Protocol):
     """The journal that adds records to groups."""
 
-    def committed(self, first: int, count: int, payload: Payload) -> None:
+    def committed(self, first: int, count: int, payload: CommitPayload) -> None:
         """Records from number `first` on are kept."""
         ...
 
@@ -148,7 +148,7 @@ class _Budget:
         self._left -= size_bytes
 
 
-class Committer:
+class ShardCommitter:
     """The group commit of a shard that this node owns.
 
     Args:
@@ -256,7 +256,7 @@ class Committer:
             group.entries[key] = None
         group.settlements.append(settle)
 
-    def release(self, payload: Payload, uses: int = 1) -> None:
+    def release(self, payload: CommitPayload, uses: int = 1) -> None:
         """Count down the uses of a payload; without any, the next commit removes it."""
         payload.live -= uses
         if payload.live <= 0:
@@ -387,7 +387,7 @@ class Committer:
         self.seq = commit.seq
         self._settle(group, commit, runs)
 
-    def _build(self, group: Group, *, is_object: bool) -> tuple[Commit, list[Run]]:
+    def _build(self, group: Group, *, is_object: bool) -> tuple[Commit, list[LogRun]]:
         runs, position = [], 0
         for _, run, replaces in group.runs:
             runs.append(run.build(position, replaces=replaces))
@@ -398,7 +398,7 @@ class Committer:
         commit = Commit(
             self.seq + 1,
             self._clock.wall_ms(),
-            encode_manifest(Manifest(VERSION, runs, group.journal_first, group.journal))
+            encode_manifest(CommitManifest(VERSION, runs, group.journal_first, group.journal))
             if has_manifest
             else None,
             group.payload if group.payload and not is_object else None,
@@ -431,8 +431,8 @@ class Committer:
                     continue
             raise self.lose(NotOwner("another broker owns the data by now; connect again"))
 
-    def _settle(self, group: Group, commit: Commit, runs: list[Run]) -> None:
-        payload = Payload(commit.seq, commit.at_ms, commit.object_key, len(group.payload))
+    def _settle(self, group: Group, commit: Commit, runs: list[LogRun]) -> None:
+        payload = CommitPayload(commit.seq, commit.at_ms, commit.object_key, len(group.payload))
         if commit.manifest is not None:
             payload.live = len(runs) + bool(group.journal)
             if group.payload:
@@ -440,7 +440,7 @@ class Committer:
         self._in_flight.remove(group)
         self._waiting_bytes -= group.size_bytes
         self._changed.set()
-        replacements: dict[CommittedLog, list[Run]] = {}
+        replacements: dict[CommittedLog, list[LogRun]] = {}
         for (log, _, replaces), run in zip(group.runs, runs, strict=True):
             if replaces:
                 replacements.setdefault(log, []).append(run)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sparrow.base.errors import SparrowError
     from sparrow.base.histogram import Histogram
-    from sparrow.cluster.committer import Committer
+    from sparrow.cluster.committer import ShardCommitter
     from sparrow.meta.store import Write
 
 PREFIX: Final = b"M"
@@ -40,7 +40,7 @@ class LedgerMetaStore:
     def __init__(
         self,
         rows: Iterable[EntryRow],
-        committer: Committer,
+        committer: ShardCommitter,
         *,
         when_closed: Callable[[], object] = lambda: None,
     ) -> None:

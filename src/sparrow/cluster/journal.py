@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparrow.base.histogram import Histogram
-    from sparrow.cluster.committer import Committer
-    from sparrow.cluster.payloads import Payload
+    from sparrow.cluster.committer import ShardCommitter
+    from sparrow.cluster.payloads import CommitPayload
 
 SPACE_BYTES: Final = 16 << 20
 """Bytes of records that may wait for a checkpoint; more wait themselves."""
@@ -34,7 +34,10 @@ class LedgerJournal:
     """
 
     def __init__(
-        self, committer: Committer, records: Sequence[tuple[int, bytes, Payload]], mark: bytes | None
+        self,
+        committer: ShardCommitter,
+        records: Sequence[tuple[int, bytes, CommitPayload]],
+        mark: bytes | None,
     ) -> None:
         self._committer = committer
         committer.journal = self
@@ -42,7 +45,7 @@ class LedgerJournal:
         first = int.from_bytes(mark, "big") if mark is not None else _end_of(records)
         self._next = max(first, _end_of(records))
         self._found = [memoryview(record) for number, record, _ in records if number >= first]
-        self._kept: deque[tuple[int, int, Payload]] = deque()
+        self._kept: deque[tuple[int, int, CommitPayload]] = deque()
         """(first record, number behind the last, payload) of commits that have records."""
         for number, _, payload in records:
             if not self._kept or self._kept[-1][2] is not payload:
@@ -105,7 +108,7 @@ class LedgerJournal:
 
         group.settlements.append(settle)
 
-    def committed(self, first: int, count: int, payload: Payload) -> None:
+    def committed(self, first: int, count: int, payload: CommitPayload) -> None:
         """See `CommittedJournal`."""
         self._kept.append((first, first + count, payload))
 
@@ -139,5 +142,5 @@ class LedgerJournal:
         await self._committer.settled()
 
 
-def _end_of(records: Sequence[tuple[int, bytes, Payload]]) -> int:
+def _end_of(records: Sequence[tuple[int, bytes, CommitPayload]]) -> int:
     return records[-1][0] + 1 if records else 0

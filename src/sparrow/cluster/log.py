@@ -35,7 +35,7 @@ from sparrow.base.errors import (
 )
 from sparrow.cluster.compaction import compact
 from sparrow.cluster.ledger import EntryRow
-from sparrow.cluster.manifest import STAMP_BYTES, Run, RunBuilder, points_of, producer_batches
+from sparrow.cluster.manifest import STAMP_BYTES, LogRun, RunBuilder, points_of, producer_batches
 from sparrow.model.topics import RemovedBatch
 from sparrow.records.batch import HEADER_BYTES, check, parse_header
 from sparrow.records.readable import corruption_of
@@ -46,7 +46,7 @@ from sparrow.storage.timestamps import first_in
 
 if TYPE_CHECKING:
     from sparrow.cluster.committer import Group
-    from sparrow.cluster.payloads import Payload
+    from sparrow.cluster.payloads import CommitPayload
     from sparrow.cluster.store import StoreResources
     from sparrow.records.batch import BatchHeader
     from sparrow.storage.store import LogConfig, LogId
@@ -103,8 +103,8 @@ class StateEntry(msgspec.Struct, array_like=True):
 class Piece:
     """A run that is part of a log, and the payload that has it."""
 
-    run: Run
-    payload: Payload
+    run: LogRun
+    payload: CommitPayload
 
     @property
     def base(self) -> int:
@@ -242,7 +242,7 @@ class ObjectLog:
         if self._is_truncating:
             raise Overloaded(f"the log {self.id} is being cut back; try again")
 
-    def committed(self, run: Run, payload: Payload) -> None:
+    def committed(self, run: LogRun, payload: CommitPayload) -> None:
         """See `CommittedLog`."""
         self._pieces.append(Piece(run, payload))
         self._bases.append(run.base)
@@ -251,7 +251,7 @@ class ObjectLog:
         self._end = run.end
         self.last_append_ms = payload.at_ms
 
-    def replaced(self, runs: Sequence[Run], payload: Payload) -> None:
+    def replaced(self, runs: Sequence[LogRun], payload: CommitPayload) -> None:
         """See `CommittedLog`."""
         gone = replace_pieces(self._pieces, runs, payload)
         self._bases = [piece.base for piece in self._pieces]
@@ -775,7 +775,7 @@ class ObjectLog:
         return gone
 
 
-def replace_pieces(pieces: list[Piece], runs: Sequence[Run], payload: Payload) -> list[Piece]:
+def replace_pieces(pieces: list[Piece], runs: Sequence[LogRun], payload: CommitPayload) -> list[Piece]:
     """Put neighbouring runs in the place of the pieces between their base and their end. Return
     those pieces.
     """
@@ -800,7 +800,7 @@ def log_row(entry: LogEntry) -> EntryRow:
     return EntryRow(LOG_KIND, log_key(entry), _encode(entry), 1)
 
 
-def cut_run(run: Run, cut: Cut) -> Run:
+def cut_run(run: LogRun, cut: Cut) -> LogRun:
     """Return the part of a run that a truncation leaves."""
     points = b"".join(
         (offset - run.base).to_bytes(4, "little") + position.to_bytes(4, "little")
@@ -819,7 +819,7 @@ def _from(pieces: Sequence[Piece], number: int) -> Iterator[Piece]:
         number += 1
 
 
-def _position_of(run: Run, offset: int) -> int:
+def _position_of(run: LogRun, offset: int) -> int:
     """Estimate how many bytes of a run lie before `offset`."""
     if offset >= run.end:
         return run.length

@@ -43,7 +43,7 @@ STAMP_BYTES: Final = 16
 _POINT: Final = struct.Struct("<II")
 
 
-class Run(msgspec.Struct, array_like=True, gc=False):
+class LogRun(msgspec.Struct, array_like=True, gc=False):
     """Neighbouring batches of one log. See the module's text."""
 
     log: int
@@ -57,25 +57,25 @@ class Run(msgspec.Struct, array_like=True, gc=False):
     replaces: bool = False
 
 
-class Manifest(msgspec.Struct, array_like=True):
+class CommitManifest(msgspec.Struct, array_like=True):
     """See the module's text."""
 
     version: int
-    runs: list[Run]
+    runs: list[LogRun]
     journal_first: int = 0
     journal: list[bytes] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Manifest).decode
+_decode = msgspec.msgpack.Decoder(CommitManifest).decode
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: CommitManifest) -> bytes:
     """Return the bytes of a manifest."""
     return _encode(manifest)
 
 
-def decode_manifest(data: bytes) -> Manifest:
+def decode_manifest(data: bytes) -> CommitManifest:
     """Return a manifest.
 
     Raises:
@@ -151,9 +151,9 @@ class RunBuilder:
         is_too_wide = self.end - self.base + offsets > 0xFFFFFFFF
         return bool(self.data) and (len(self.data) + size_bytes > MAX_RUN_BYTES or is_too_wide)
 
-    def build(self, position: int, *, replaces: bool = False) -> Run:
+    def build(self, position: int, *, replaces: bool = False) -> LogRun:
         """Return the run, which lies at `position` of a payload."""
-        return Run(
+        return LogRun(
             self.log,
             self.base,
             self.end,
@@ -166,14 +166,14 @@ class RunBuilder:
         )
 
 
-def points_of(run: Run) -> Iterator[tuple[int, int]]:
+def points_of(run: LogRun) -> Iterator[tuple[int, int]]:
     """Iterate over (base offset, position in the run) of the run's first batch and its points."""
     yield run.base, 0
     for offset, position in _POINT.iter_unpack(run.points):
         yield run.base + offset, position
 
 
-def producer_batches(run: Run) -> Iterator[tuple[BatchHeader, bytes]]:
+def producer_batches(run: LogRun) -> Iterator[tuple[BatchHeader, bytes]]:
     """Iterate over the headers of batches of producers; with the whole batch if it is a control
     batch, else with b"".
     """

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class Payload:
+class CommitPayload:
     """The payload of one commit.
 
     Attributes:
@@ -81,19 +81,19 @@ class PayloadCache:
     def size_bytes(self) -> int:
         return self._size
 
-    def add(self, payload: Payload, data: bytes) -> None:
+    def add(self, payload: CommitPayload, data: bytes) -> None:
         """Keep the bytes of a payload that was just committed."""
         size = max(payload.block_bytes, 1)
         for number, start in enumerate(range(0, max(len(data), 1), size)):
             self._keep((payload.seq, number), data if size >= len(data) else data[start : start + size])
 
-    def forget(self, payload: Payload) -> None:
+    def forget(self, payload: CommitPayload) -> None:
         """Forget a payload that is not used any more."""
         with self._lock:
             for key in [key for key in self._blocks if key[0] == payload.seq]:
                 self._size -= len(self._blocks.pop(key))
 
-    def maybe_read(self, payload: Payload, position: int, length: int) -> memoryview | None:
+    def maybe_read(self, payload: CommitPayload, position: int, length: int) -> memoryview | None:
         """Return bytes of a payload, or None if not all are in memory."""
         parts = []
         for number, start, stop in _blocks_of(payload, position, length):
@@ -105,7 +105,7 @@ class PayloadCache:
             parts.append(memoryview(block)[start:stop])
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
-    async def read(self, payload: Payload, position: int, length: int) -> memoryview:
+    async def read(self, payload: CommitPayload, position: int, length: int) -> memoryview:
         """Return bytes of a payload. Loop thread only.
 
         Raises:
@@ -121,7 +121,7 @@ class PayloadCache:
             parts.append(memoryview(block)[start:stop])
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
-    def _begin(self, payload: Payload, number: int) -> asyncio.Task[bytes]:
+    def _begin(self, payload: CommitPayload, number: int) -> asyncio.Task[bytes]:
         key = (payload.seq, number)
         task = self._fetches.get(key)
         if task is None:
@@ -135,7 +135,7 @@ class PayloadCache:
         if not task.cancelled():
             task.exception()  # its readers get it; without one it is of no interest
 
-    def read_blocking(self, payload: Payload, position: int, length: int) -> memoryview:
+    def read_blocking(self, payload: CommitPayload, position: int, length: int) -> memoryview:
         """Read as `read`, but block the calling thread."""
         parts = []
         for number, start, stop in _blocks_of(payload, position, length):
@@ -153,7 +153,7 @@ class PayloadCache:
                 self._blocking = _Thread(self._connect())
             return self._blocking
 
-    async def _fetch(self, payload: Payload, number: int, ledger: Ledger) -> bytes:
+    async def _fetch(self, payload: CommitPayload, number: int, ledger: Ledger) -> bytes:
         for delay_s in RETRY_DELAYS_S:
             try:
                 return await self._fetch_once(payload, number, ledger)
@@ -161,7 +161,7 @@ class PayloadCache:
                 await asyncio.sleep(delay_s)
         return await self._fetch_once(payload, number, ledger)
 
-    async def _fetch_once(self, payload: Payload, number: int, ledger: Ledger) -> bytes:
+    async def _fetch_once(self, payload: CommitPayload, number: int, ledger: Ledger) -> bytes:
         if payload.object_key is None:
             data = await ledger.payload(self._shard, payload.seq)
             if data is None:
@@ -222,7 +222,7 @@ class _Thread:
         self._thread.join()
 
 
-def _blocks_of(payload: Payload, position: int, length: int) -> list[tuple[int, int, int]]:
+def _blocks_of(payload: CommitPayload, position: int, length: int) -> list[tuple[int, int, int]]:
     """Return (block, first byte in it, end in it) of all blocks that hold a range."""
     size = max(payload.block_bytes, 1)
     first, last = position // size, max(position + length - 1, position) // size

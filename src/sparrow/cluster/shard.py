@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparrow.base.clock import SystemClock
-from sparrow.cluster.committer import Committer
+from sparrow.cluster.committer import ShardCommitter
 from sparrow.cluster.entries import LedgerMetaStore
 from sparrow.cluster.payloads import PayloadCache
 from sparrow.cluster.store import ObjectLogStore, load_logs
@@ -45,7 +45,7 @@ class OwnedShard:
 
         Args:
             connect: opens one more connection to the ledger.
-            retake, when_lost: see `Committer`.
+            retake, when_lost: see `ShardCommitter`.
             check_lease: see `StoreResources`.
 
         Raises:
@@ -53,7 +53,7 @@ class OwnedShard:
         """
         loaded = load_logs(content)
         self.cache = PayloadCache(shard, ledger, objects, connect, cache_bytes)
-        self.committer = Committer(
+        self.committer = ShardCommitter(
             ledger,
             objects,
             self.cache,

@@ -31,14 +31,14 @@ from sparrow.cluster.log import (
     log_key,
     replace_pieces,
 )
-from sparrow.cluster.manifest import Manifest, Run, decode_manifest
-from sparrow.cluster.payloads import Payload, PayloadCache
+from sparrow.cluster.manifest import CommitManifest, LogRun, decode_manifest
+from sparrow.cluster.payloads import CommitPayload, PayloadCache
 from sparrow.storage.damage import Damage, Damages
 from sparrow.storage.store import LogConfig, LogId, PartitionLog
 
 if TYPE_CHECKING:
     from sparrow.base.histogram import Histogram
-    from sparrow.cluster.committer import Committer, Group
+    from sparrow.cluster.committer import Group, ShardCommitter
     from sparrow.storage.journal import Journal
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class LoadedLogs:
 
     states: dict[LogId, LogState] = field(default_factory=dict)
     drops: list[int] = field(default_factory=list)
-    journal: list[tuple[int, bytes, Payload]] = field(default_factory=list)
+    journal: list[tuple[int, bytes, CommitPayload]] = field(default_factory=list)
     next_number: int = 1
     is_clean: bool = False
 
@@ -77,7 +77,7 @@ def load_logs(content: ShardContent) -> LoadedLogs:
     for row in content.wal:
         manifest = decode_manifest(row.manifest)
         size = max((run.position + run.length for run in manifest.runs), default=0)
-        payload = Payload(row.seq, row.at_ms, row.object_key, size)
+        payload = CommitPayload(row.seq, row.at_ms, row.object_key, size)
         payloads.append(payload)
         _add_runs(by_number, manifest, payload)
         for number, record in enumerate(manifest.journal, manifest.journal_first):
@@ -125,8 +125,8 @@ def _decode(row: EntryRow, kind: type[T]) -> T:
         ) from None
 
 
-def _add_runs(by_number: Mapping[int, LogState], manifest: Manifest, payload: Payload) -> None:
-    replacements: dict[int, list[Run]] = {}
+def _add_runs(by_number: Mapping[int, LogState], manifest: CommitManifest, payload: CommitPayload) -> None:
+    replacements: dict[int, list[LogRun]] = {}
     for run in manifest.runs:
         state = by_number.get(run.log)
         if state is None:
@@ -162,10 +162,10 @@ def _missing(log_id: LogId, first: int, end: int) -> Damage:
 
 
 class StoreResources:
-    """What the logs of a store share."""
+    """The parts that all logs of a store share."""
 
     def __init__(
-        self, committer: Committer, cache: PayloadCache, location: str, check_lease: Callable[[], None]
+        self, committer: ShardCommitter, cache: PayloadCache, location: str, check_lease: Callable[[], None]
     ) -> None:
         self.committer = committer
         self.cache = cache
@@ -208,7 +208,7 @@ class StoreResources:
         self.committer.add_entries(puts, deletes, settle)
         await done
 
-    def path_of(self, payload: Payload) -> str:
+    def path_of(self, payload: CommitPayload) -> str:
         """Return where a payload is, for people."""
         if payload.object_key is None:
             return f"commit {payload.seq} in the ledger"
@@ -225,7 +225,7 @@ class ObjectLogStore:
     def __init__(
         self,
         loaded: LoadedLogs,
-        committer: Committer,
+        committer: ShardCommitter,
         cache: PayloadCache,
         *,
         location: str,
