@@ -200,9 +200,9 @@ class Connection(asyncio.Protocol):
         """Count a reply that a draining connection must wait for."""
         self._pending_replies += 1
 
-    def release(self, answers: int = 1) -> None:
+    def release(self, replies: int = 1) -> None:
         """Count replies that arrived, or are not waited for any more."""
-        self._pending_replies -= answers
+        self._pending_replies -= replies
         if self._is_draining and self._pending_replies <= 0:
             self._leave()
 

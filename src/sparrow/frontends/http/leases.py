@@ -50,7 +50,7 @@ MAX_ID_CHARACTERS: Final = 200
 MAX_TOKEN_CHARACTERS: Final = 4096
 MAX_CONSUMERS_AT_ONCE: Final = 100
 """Consumers whose leases one request may settle: each may have to be opened first."""
-MAX_SETTLEMENTS_PER_TURN: Final = 512
+MAX_SETTLEMENTS_PER_ITERATION: Final = 512
 """Settlements that a queue gets before other tasks run."""
 RETRY_S: Final = 0.02
 """Delay before a settlement is repeated while the queue is being changed."""
@@ -294,11 +294,11 @@ class Consumers:
     async def _settle_on(self, consumer: QueueConsumer, settlements: Sequence[Settlement]) -> list[Outcome]:
         """Settle in portions so that other tasks can run; all wait for the disk together."""
         pending: list[asyncio.Future[list[Outcome]]] = []
-        for start in range(0, len(settlements), MAX_SETTLEMENTS_PER_TURN):
+        for start in range(0, len(settlements), MAX_SETTLEMENTS_PER_ITERATION):
             if start:
                 await asyncio.sleep(0)
             pending.append(
-                await submit_settlements(consumer, settlements[start : start + MAX_SETTLEMENTS_PER_TURN])
+                await submit_settlements(consumer, settlements[start : start + MAX_SETTLEMENTS_PER_ITERATION])
             )
         return [outcome for each in pending for outcome in await each]
 

@@ -98,10 +98,10 @@ def _by_time(
     """Return positions by time. `must_be`: the option to name where no record is that late; empty:
     the position is the end.
     """
-    answers = {each: lookup(*each) for each in {(key.topic, time_ms) for key, time_ms in times.items()}}
+    offsets = {each: lookup(*each) for each in {(key.topic, time_ms) for key, time_ms in times.items()}}
     found: dict[TopicPartition, int] = {}
     for key, time_ms in times.items():
-        offset = answers[key.topic, time_ms].get(key.partition, -1)
+        offset = offsets[key.topic, time_ms].get(key.partition, -1)
         if offset < 0 and must_be:
             raise InvalidArgument(
                 f"{must_be}: {key} has no record of {time_ms} ms or later; "

@@ -148,9 +148,9 @@ class SourceTopics:
 
     def _call(self, verb: str, arguments: Mapping[str, Any]) -> Any:
         with borrowed(self._target, patience_s=self._patience_s) as session:
-            answer = session.call(verb, arguments)
+            response = session.call(verb, arguments)
         self._patience_s = PATIENCE_S
-        return answer
+        return response
 
 
 def _by_topic(topics: Sequence[str]) -> Iterator[tuple[str, list[int]]]:

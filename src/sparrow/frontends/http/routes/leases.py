@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 16 << 20
 DEFAULT_MAX_BYTES: Final = 1 << 20
-_RENDERED_PER_TURN: Final = 256
+_RENDERED_PER_ITERATION: Final = 256
 _LARGE_BYTES: Final = 1 << 20
 _OCTETS: Final = "application/octet-stream"
 _OK: Final = {"ok": True}
@@ -210,8 +210,8 @@ class _Routes:
         """
         showing = LeaseRenderer(consumer, self._clock.wall_ms())
         pieces: list[bytes] = []
-        for start in range(0, len(found.deliveries), _RENDERED_PER_TURN):
-            some = found.deliveries[start : start + _RENDERED_PER_TURN]
+        for start in range(0, len(found.deliveries), _RENDERED_PER_ITERATION):
+            some = found.deliveries[start : start + _RENDERED_PER_ITERATION]
             if found.content_bytes > _LARGE_BYTES:
                 pieces += await asyncio.to_thread(showing.rendered, some, as_base64=as_base64)
                 continue

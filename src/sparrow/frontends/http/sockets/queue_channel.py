@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 LEASE_BYTES: Final = 256 << 10
 MAX_RECORDS_AT_ONCE: Final = 10_000
 MAX_WAIT_MS: Final = 3_600_000
-MAX_SETTLEMENTS_PER_TURN: Final = 512
+MAX_SETTLEMENTS_PER_ITERATION: Final = 512
 """Settlements that a queue gets before other tasks run."""
 RETRY_S: Final = 0.5
 """Delay before a lease is retried that could not be stored."""
@@ -274,11 +274,11 @@ async def settle_all(consumer: QueueConsumer, settlements: Sequence[Settlement])
         UnknownQueue, StaleMember, NotAuthorized, Overloaded
     """
     handed: list[asyncio.Future[list[SparrowError | None]]] = []
-    for start in range(0, len(settlements), MAX_SETTLEMENTS_PER_TURN):
+    for start in range(0, len(settlements), MAX_SETTLEMENTS_PER_ITERATION):
         if start:
             await asyncio.sleep(0)
         handed.append(
-            await submit_settlements(consumer, settlements[start : start + MAX_SETTLEMENTS_PER_TURN])
+            await submit_settlements(consumer, settlements[start : start + MAX_SETTLEMENTS_PER_ITERATION])
         )
     return [outcome for each in handed for outcome in await each]
 
