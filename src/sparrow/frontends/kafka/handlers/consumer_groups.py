@@ -20,31 +20,19 @@ from sparrow.base.errors import SparrowError, Unavailable
 from sparrow.broker.groups.consumer.member import Heartbeat, by_topic
 from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
-from sparrow.frontends.kafka.wire_codes import group_operations
+from sparrow.frontends.kafka.handlers.group_descriptions import describe_groups, named_assignment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
     from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
 
-    from sparrow.broker.groups.consumer.description import (
-        ConsumerDescription,
-        ConsumerMemberDescription,
-    )
-    from sparrow.broker.groups.consumer.description import TopicPartitions as NamedPartitions
+    from sparrow.broker.groups.consumer.description import ConsumerMemberDescription
     from sparrow.broker.groups.consumer.member import Assignment as Partitions
     from sparrow.broker.groups.consumer.member import HeartbeatResponse
     from sparrow.frontends.kafka.call import Call
 
 _NO_ID: Final = uuid.UUID(int=0)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_STATES: Final = {
-    "empty": "Empty",
-    "assigning": "Assigning",
-    "reconciling": "Reconciling",
-    "stable": "Stable",
-}
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _FIRST_WITH_OWN_IDS: Final = 1
 
@@ -125,47 +113,10 @@ def _code(error: SparrowError) -> ErrorCode:
 
 def describe(request: ConsumerGroupDescribeRequest, call: Call) -> describing.ConsumerGroupDescribeResponse:
     """Describe groups; each has its own outcome."""
+    find = call.broker.groups.consumer.describe
     return describing.ConsumerGroupDescribeResponse(
         throttle_time=NO_THROTTLE,
-        groups=tuple(_describe(group, request, call) for group in request.group_ids),
-    )
-
-
-def _describe(group: str, request: ConsumerGroupDescribeRequest, call: Call) -> describing.DescribedGroup:
-    if not group:
-        return _failed(group, ErrorCode.invalid_group_id, None)
-    try:
-        described = call.broker.groups.consumer.describe(group, principal=call.principal)
-    except SparrowError as error:
-        return _failed(group, _code(error), error.text)
-    return _described(described, request, call)
-
-
-def _described(
-    group: ConsumerDescription, request: ConsumerGroupDescribeRequest, call: Call
-) -> describing.DescribedGroup:
-    return describing.DescribedGroup(
-        error_code=ErrorCode.none,
-        group_id=group.group,
-        group_state=_STATES[group.state.value],
-        group_epoch=group.epoch,
-        assignment_epoch=group.assignment_epoch,
-        assignor_name=group.assignor,
-        members=tuple(_member(member) for member in group.members),
-        **group_operations(call, group.group, are_requested=request.include_authorized_operations),
-    )
-
-
-def _failed(group: str, code: ErrorCode, text: str | None) -> describing.DescribedGroup:
-    return describing.DescribedGroup(
-        error_code=code,
-        error_message=text,
-        group_id=group,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=(),
+        groups=describe_groups(describing, request, call, find=find, member=_member, code=_code),
     )
 
 
@@ -180,18 +131,7 @@ def _member(described: ConsumerMemberDescription) -> describing.Member:
         client_host=member.client_host,
         subscribed_topic_names=member.topics,
         subscribed_topic_regex=member.regex,
-        assignment=_named(described.assigned),
-        target_assignment=_named(described.target),
+        assignment=named_assignment(describing, described.assigned),
+        target_assignment=named_assignment(describing, described.target),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
-    )
-
-
-def _named(parts: Iterable[NamedPartitions]) -> describing.Assignment:
-    return describing.Assignment(
-        topic_partitions=tuple(
-            describing.TopicPartitions(
-                topic_id=part.topic_id, topic_name=part.name, partitions=part.partitions
-            )
-            for part in parts
-        )
     )

@@ -18,15 +18,15 @@ from sparrow.base.errors import SparrowError
 from sparrow.broker.groups.consumer.member import by_topic
 from sparrow.broker.groups.share.member import ShareHeartbeat
 from sparrow.frontends.kafka.call import NO_THROTTLE
-from sparrow.frontends.kafka.errors import group_code, state_name
-from sparrow.frontends.kafka.wire_codes import group_operations
+from sparrow.frontends.kafka.errors import group_code
+from sparrow.frontends.kafka.handlers.group_descriptions import describe_groups, named_assignment
 
 if TYPE_CHECKING:
     from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
     from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 
     from sparrow.broker.groups.consumer.member import HeartbeatResponse
-    from sparrow.broker.groups.share.description import ShareDescription, ShareMemberDescription
+    from sparrow.broker.groups.share.description import ShareMemberDescription
     from sparrow.frontends.kafka.call import Call
 
 
@@ -79,47 +79,10 @@ def _assignment(partitions: dict[uuid.UUID, list[int]]) -> Assignment:
 
 def describe(request: ShareGroupDescribeRequest, call: Call) -> describing.ShareGroupDescribeResponse:
     """Describe groups; each has its own outcome."""
+    find = call.broker.groups.share.describe
     return describing.ShareGroupDescribeResponse(
         throttle_time=NO_THROTTLE,
-        groups=tuple(_describe(group, request, call) for group in request.group_ids),
-    )
-
-
-def _describe(group: str, request: ShareGroupDescribeRequest, call: Call) -> describing.DescribedGroup:
-    if not group:
-        return _failed(group, ErrorCode.invalid_group_id, None)
-    try:
-        described = call.broker.groups.share.describe(group, principal=call.principal)
-    except SparrowError as error:
-        return _failed(group, group_code(error), error.text)
-    return _described(described, request, call)
-
-
-def _described(
-    group: ShareDescription, request: ShareGroupDescribeRequest, call: Call
-) -> describing.DescribedGroup:
-    return describing.DescribedGroup(
-        error_code=ErrorCode.none,
-        group_id=group.group,
-        group_state=state_name(group.state),
-        group_epoch=group.epoch,
-        assignment_epoch=group.assignment_epoch,
-        assignor_name=group.assignor,
-        members=tuple(_member(member) for member in group.members),
-        **group_operations(call, group.group, are_requested=request.include_authorized_operations),
-    )
-
-
-def _failed(group: str, code: ErrorCode, text: str | None) -> describing.DescribedGroup:
-    return describing.DescribedGroup(
-        error_code=code,
-        error_message=text,
-        group_id=group,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=(),
+        groups=describe_groups(describing, request, call, find=find, member=_member, code=group_code),
     )
 
 
@@ -132,12 +95,5 @@ def _member(described: ShareMemberDescription) -> describing.Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=member.topics,
-        assignment=describing.Assignment(
-            topic_partitions=tuple(
-                describing.TopicPartitions(
-                    topic_id=part.topic_id, topic_name=part.name, partitions=part.partitions
-                )
-                for part in described.assigned
-            )
-        ),
+        assignment=named_assignment(describing, described.assigned),
     )
