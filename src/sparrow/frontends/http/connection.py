@@ -325,7 +325,7 @@ class HttpConnection(Connection["HttpContext"], asyncio.Protocol):
                 self._codec.send_part(chunk)
                 self._flush()
                 response.sent(len(chunk))
-                del chunk  # an idle stream keeps nothing
+                del chunk  # it is free when the socket has taken it
                 await self.until_writable()
                 # A read that finds data does not wait: let other tasks run.
                 await asyncio.sleep(0)

@@ -419,10 +419,10 @@ class EventStream(StreamResponse):
         try:
             async with self._request.watch_disconnect() as gone:
                 gone.add_done_callback(lambda _: feed.end())
-                while chunk := await self._next_chunk():
-                    await self._frontend.throttle(QuotaKind.FETCH, self._request.principal, len(chunk))
-                    yield chunk
-                    chunk = b""  # an idle stream keeps nothing
+                while any(due := [await self._next_chunk()]):
+                    await self._frontend.throttle(QuotaKind.FETCH, self._request.principal, len(due[0]))
+                    # Keep no reference: hundreds of streams have a chunk each in the same moment.
+                    yield due.pop()
         finally:
             stopping.remove_done_callback(drain)
 
