@@ -191,7 +191,7 @@ class QuotaTable:
 
     def is_limited(self, kind: QuotaKind) -> bool:
         """Return True if any entity has a limit of this kind."""
-        return kind.value in self._limited
+        return bool(self._limited) and kind.value in self._limited
 
     def limit(self, kind: QuotaKind, user: str, client_id: str) -> tuple[float, Scope] | None:
         """Return the limit that applies to a client, and the clients that share it; None without a
