@@ -24,11 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from sparrow.broker.broker import Broker
-    from sparrow.frontends.http.frontend import HttpFrontend
     from sparrow.frontends.kafka.frontend import KafkaFrontend
-    from sparrow.frontends.native.frontend import NativeFrontend
-    from sparrow.frontends.seeds.frontend import SeedFrontend
-    from sparrow.frontends.webhook.frontend import WebhookFrontend
     from sparrow.server.access import ServerAccess
     from sparrow.server.config import ServerConfig
     from sparrow.server.listeners import ListenerDeclaration
@@ -104,8 +100,15 @@ class Frontends:
                 draining.create_task(frontend.drain(timeout_s))
 
     async def _open_native(self) -> int:
-        frontend = _native_frontend(
-            self._config, self._broker, self._logins, self._connection_limit, self._send_budget
+        from sparrow.frontends.native.frontend import NativeFrontend
+
+        frontend = NativeFrontend(
+            self._broker,
+            authenticator=self._logins,
+            limits=self._config.native,
+            connection_limit=self._connection_limit,
+            send_budget=self._send_budget,
+            logger=logging.getLogger("sparrow.native"),
         )
         self._made.append(frontend)
         host, port = self._config.native_host, self._config.native_port
@@ -113,22 +116,35 @@ class Frontends:
         return await _listening(starting, f"{host}:{port}", "native", free=", or 0 for a free one")
 
     async def _open_kafka(self, listeners: tuple[ListenerDeclaration, ...]) -> str:
-        frontend = _kafka_frontend(
-            self._config, self._broker, self._logins, self._connection_limit, self._send_budget
+        from sparrow.frontends.kafka.frontend import KafkaFrontend
+
+        frontend = KafkaFrontend(
+            self._broker,
+            limits=self._config.kafka,
+            logins=self._logins,
+            connection_limit=self._connection_limit,
+            send_budget=self._send_budget,
         )
         self._made.append(frontend)
         ports = [await _listen_for_kafka(frontend, each, self._access) for each in listeners]
         return bootstrap_of(listeners[0].host, ports[0])
 
     async def _open_webhooks(self) -> None:
-        frontend = _webhook_frontend(self._config, self._broker)
+        from sparrow.frontends.webhook.frontend import WebhookFrontend
+
+        frontend = WebhookFrontend(self._broker, settings=self._config.webhooks)
         self._made.append(frontend)
         await frontend.start()
 
     async def _open_http(self) -> str:
-        logins = self._logins.requiring(is_required=self._access.http_login)
-        frontend = _http_frontend(
-            self._config, self._broker, logins, self._connection_limit, self._send_budget
+        from sparrow.frontends.http.frontend import HttpFrontend
+
+        frontend = HttpFrontend(
+            self._broker,
+            logins=self._logins.requiring(is_required=self._access.http_login),
+            limits=self._config.http,
+            connection_limit=self._connection_limit,
+            send_budget=self._send_budget,
         )
         self._made.append(frontend)
         host, port, tls = self._config.http_host, self._config.http_port, self._access.http_tls
@@ -136,7 +152,12 @@ class Frontends:
         return http_url_of(host, bound, has_tls=tls is not None)
 
     async def _open_seeds(self) -> dict[str, str]:
-        frontends = _seed_frontends(self._config, self._broker, self._connection_limit, self._send_budget)
+        from sparrow.frontends.seeds.frontend import SeedFrontend
+
+        settings = replace(self._config.seeds, host=self._config.seeds_host, ports=seed_ports(self._config))
+        frontends = SeedFrontend(
+            self._broker, settings, connection_limit=self._connection_limit, send_budget=self._send_budget
+        )
         self._made.append(frontends)
         host = self._config.seeds_host
         try:
@@ -148,69 +169,6 @@ class Frontends:
                 f" seeds.{error.filename}.port (docs/configuration.md){OR_OFF}"
             ) from None
         return {name: bootstrap_of(host, port) for name, port in ports.items()}
-
-
-def _native_frontend(
-    config: ServerConfig,
-    broker: Broker,
-    logins: Logins,
-    connection_limit: ConnectionLimit,
-    send_budget: SendBudget,
-) -> NativeFrontend:
-    from sparrow.frontends.native.frontend import NativeFrontend
-
-    logger = logging.getLogger("sparrow.native")
-    return NativeFrontend(
-        broker,
-        authenticator=logins,
-        limits=config.native,
-        connection_limit=connection_limit,
-        send_budget=send_budget,
-        logger=logger,
-    )
-
-
-def _kafka_frontend(
-    config: ServerConfig,
-    broker: Broker,
-    logins: Logins,
-    connection_limit: ConnectionLimit,
-    send_budget: SendBudget,
-) -> KafkaFrontend:
-    from sparrow.frontends.kafka.frontend import KafkaFrontend
-
-    return KafkaFrontend(
-        broker, limits=config.kafka, logins=logins, connection_limit=connection_limit, send_budget=send_budget
-    )
-
-
-def _http_frontend(
-    config: ServerConfig,
-    broker: Broker,
-    logins: Logins,
-    connection_limit: ConnectionLimit,
-    send_budget: SendBudget,
-) -> HttpFrontend:
-    from sparrow.frontends.http.frontend import HttpFrontend
-
-    return HttpFrontend(
-        broker, logins=logins, limits=config.http, connection_limit=connection_limit, send_budget=send_budget
-    )
-
-
-def _webhook_frontend(config: ServerConfig, broker: Broker) -> WebhookFrontend:
-    from sparrow.frontends.webhook.frontend import WebhookFrontend
-
-    return WebhookFrontend(broker, settings=config.webhooks)
-
-
-def _seed_frontends(
-    config: ServerConfig, broker: Broker, connection_limit: ConnectionLimit, send_budget: SendBudget
-) -> SeedFrontend:
-    from sparrow.frontends.seeds.frontend import SeedFrontend
-
-    settings = replace(config.seeds, host=config.seeds_host, ports=seed_ports(config))
-    return SeedFrontend(broker, settings, connection_limit=connection_limit, send_budget=send_budget)
 
 
 async def _listen_for_kafka(
