@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +25,13 @@ def is_there(path: str) -> bool:
     wanted = path.rstrip("/")
     if (ROOT / wanted).exists():
         return True
-    known = (each.relative_to(SOURCE).as_posix() for each in SOURCE.rglob("*"))
-    return any(each == wanted or each.endswith(f"/{wanted}") for each in known)
+    return any(each == wanted or each.endswith(f"/{wanted}") for each in source_paths())
+
+
+@cache
+def source_paths() -> list[str]:
+    """Return the paths of all files and folders of the package."""
+    return [each.relative_to(SOURCE).as_posix() for each in SOURCE.rglob("*") if each.suffix != ".pyc"]
 
 
 @pytest.mark.parametrize("document", [ARCHITECTURE, CONTRIBUTING], ids=lambda path: path.name)
