@@ -123,7 +123,7 @@ class Located(Struct, frozen=True):
     faults: tuple[str, ...] = ()
 
     def location_of(self, path: Path) -> str:
-        """Return the location of a part, or of what contains it."""
+        """Return the location of a part, or of the section that contains it."""
         while path and path not in self.lines:
             path = path[:-1]
         file = self.location.rpartition(":")[0]

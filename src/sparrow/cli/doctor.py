@@ -60,7 +60,7 @@ def doctor(
     if accept_loss and (lost or check_all):
         _accept_loss(directory, all_headers=check_all)
         repairs, lost = _check_logs(directory)
-    # without a readable meta store nobody knows what of the journal is needed
+    # without a readable meta store nobody knows which entries of the journal are needed
     damages = _check_meta(directory, _count_logs(directory)) or _check_journal(
         directory, accept_loss=accept_loss
     )

@@ -195,7 +195,7 @@ class FetchBuffer:
         return records
 
     def take(self, max_records: int) -> list[Record]:
-        """Return at most `max_records` of what is there."""
+        """Return at most `max_records` of the buffered records."""
         taken: list[Record] = []
         while len(taken) < max_records:
             more = list(islice(self.rest, max_records - len(taken)))

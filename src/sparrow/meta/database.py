@@ -331,7 +331,7 @@ class Database:
 
 def _pages(batches: Sequence[Sequence[Write]]) -> int:
     """Return an upper estimate of the pages that the writes change: the leaf of each, its overflow,
-    and what a split adds.
+    and the pages of a split.
     """
     writes = [write for batch in batches for write in batch]
     return 2 + len(writes) + sum(_overflow_pages(write) for write in writes if isinstance(write, Put))

@@ -112,8 +112,8 @@ def _reserved_faults(names: Iterable[str]) -> list[Fault]:
 
 
 def _is_text(name: str) -> bool:
-    """Return True unless the text has what an environment has in place of bytes that are not
-    UTF-8.
+    """Return True unless the text has the characters that an environment has in place of bytes that
+    are not UTF-8.
     """
     try:
         name.encode()

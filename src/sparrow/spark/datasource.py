@@ -72,7 +72,7 @@ class SparrowDataSource(DataSource):
 
 @cache
 def _keep_what_is_loaded() -> None:
-    """Exempt everything loaded from garbage collection, once in a process, as what is garbage now
+    """Exempt everything loaded from garbage collection; once in a process, because present garbage
     also stays.
     """
     gc.freeze()

@@ -140,8 +140,8 @@ def read_frames(data: memoryview) -> Contents:
 
 
 def frames_after(data: memoryview, number: int) -> Iterator[Frame]:
-    """Yield all valid frames with greater numbers, wherever they are in a file: proof of what the
-    disk once had.
+    """Yield all valid frames with greater numbers, wherever they are in a file: proof of former
+    content of the disk.
     """
     data = data[: len(bytes(data).rstrip(b"\0"))]
     position = BLOCK_BYTES

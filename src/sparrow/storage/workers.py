@@ -30,6 +30,6 @@ class Workers:
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: work(*args, **kwargs))
 
     def close(self) -> None:
-        """Wait for what runs, and refuse new work."""
+        """Wait for running work, and refuse new work."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)

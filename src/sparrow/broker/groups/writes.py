@@ -58,7 +58,7 @@ class GroupWrites(Generic[G]):
         return bool(group.changes) or group.name in self._also
 
     def begin(self, group: G) -> None:
-        """Begin to write what changed, in the background."""
+        """Begin to write the changes, in the background."""
         if self.has_any(group):
             task = asyncio.get_running_loop().create_task(
                 self._write(group, group.take_changes(), self._also.pop(group.name, []))

@@ -314,7 +314,7 @@ class Queue:
         lease_ms = max(1, self.definition.policy.lease_ms - (self.now()[0] - granted_ms))
         found: list[Leased] = []
         for source, taken, data in reading.found:
-            # Return only what is still leased: anything may have happened meanwhile.
+            # Return only records that are still leased: anything may have happened meanwhile.
             ranges = [(g.first, g.end - 1, g.deliveries) for g in taken if subscriber.still_leased(g)]
             if ranges:
                 found.append(Leased(source.topic, source.index, ranges, data, lease_ms))

@@ -601,7 +601,7 @@ def _no_subscriber(queue: Queue, subscriber: str) -> str:
 
 
 def _other(queue: Queue, topics: tuple[str, ...], policy: QueuePolicy) -> str:
-    """Return the first difference between a queue and what was asked for."""
+    """Return the first difference between a queue and the requested one."""
     there = queue.definition
     differing = differences(there.policy.settings(), policy.settings())
     if there.topics != topics:

@@ -39,7 +39,7 @@ class Stage(Struct, eq=False):
     is_open: bool = True
     """True if it takes batches: neither decided, nor being decided."""
     is_synced: bool = True
-    """True if all but what is `pending` is on stable storage; not known after a start."""
+    """True if everything except `pending` is on stable storage; not known after a start."""
     pending: set[asyncio.Future[Published]] = field(default_factory=set)
     """Publishes that are not confirmed."""
     channels: int = 0

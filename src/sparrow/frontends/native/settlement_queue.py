@@ -155,7 +155,7 @@ class SettlementQueue:
     # ── to the queue ──────────────────────────────────────────────────────────────────────────────
 
     def _go_on(self) -> None:
-        """Pass on what came since the last call."""
+        """Pass on the settlements that came since the last call."""
         self._is_due = False
         if self._retried is not None or self._frames:
             self._submit()

@@ -159,7 +159,7 @@ class SeedConnection(Connection["Port"], asyncio.Protocol):
         self.close()
 
     def finish(self, why: str) -> None:
-        """Log and close as `refuse` does, but let the peer read what was sent last."""
+        """Log and close as `refuse` does, but let the peer read the last bytes."""
         self._log_end(why)
         self.allow_clean_close()
         self.end()
@@ -190,7 +190,7 @@ class SeedConnection(Connection["Port"], asyncio.Protocol):
             self._set_linger(NO_LINGER)
 
     def allow_clean_close(self) -> None:
-        """Let the connection end normally again, so that the peer can read what is sent last."""
+        """Let the connection end normally again, so that the peer can read the last bytes."""
         if self._resets_on_close:
             self._resets_on_close = False
             self._set_linger(LINGER)

@@ -52,7 +52,7 @@ class PauseReason:
 
     NONE: Final = 0
     WRITE: Final = 1
-    """The peer does not read what it is sent."""
+    """The peer does not read."""
     BUDGET: Final = 2
     """The receive budget has no room for the announced message."""
     DRAIN: Final = 4
@@ -256,7 +256,7 @@ class Connection(asyncio.BaseProtocol, Generic[Context]):
 
     @property
     def can_write(self) -> bool:
-        """True if the peer reads what it is sent."""
+        """True if the peer reads its bytes."""
         return not self._pause_reasons & PauseReason.WRITE and self.transport is not None
 
     @property
@@ -378,7 +378,7 @@ class Connection(asyncio.BaseProtocol, Generic[Context]):
             transport.pause_reading()
 
     def end(self) -> None:
-        """Send nothing more, and close the connection when the peer has read what was sent."""
+        """Send nothing more, and close the connection when the peer has read everything."""
         if self.transport is None or self._has_ended:
             return
         self.leave()

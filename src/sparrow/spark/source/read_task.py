@@ -210,7 +210,7 @@ class _Fetches:
             offset = after
 
     def _settle_nothing(self, each: OffsetRange, offset: int, chunk: FetchedChunk) -> None:
-        """Handle a broker that has nothing of what was there when the range was planned."""
+        """Handle a broker that has none of the records that existed when the range was planned."""
         end = chunk.stable_offset if self._reading.is_committed else chunk.end_offset
         if offset < end:
             self._settle_damage(

@@ -87,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: Snapshot | None = None
         """The offsets at the last request."""
         self._target: Snapshot | None = None
-        """The end of a trigger of what is available now."""
+        """The end of an available-now trigger."""
 
     # ── where ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -23,7 +23,9 @@ _BY_TIME: Final = "timestamp"
 _MAX_PLACES: Final = 10_000
 """Limit of partitions that the broker looks at in one call."""
 _GONE: Final = (UnknownTopic, UnknownPartition, OffsetOutOfRange)
-"""Errors of what existed a moment ago. The next look or read reports it as a loss."""
+"""Errors of topics and partitions that existed a moment ago. The next look or read reports them as
+a loss.
+"""
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ class _Sent(NamedTuple):
 
 
 class _Publishing:
-    """The channel of a stage, and what it has sent."""
+    """The channel of a stage, and its unconfirmed batches."""
 
     def __init__(self, session: Session, stage: SinkStage) -> None:
         self.writers = 0

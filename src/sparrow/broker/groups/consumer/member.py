@@ -82,7 +82,7 @@ class ConsumerMember(Struct, frozen=True):
         return self.epoch == LEAVE_STATIC_EPOCH
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Return True if it has what the target assignment of this epoch gives it."""
+        """Return True if it has everything that the target assignment of this epoch gives it."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def at_epoch(self, epoch: int) -> ConsumerMember:

@@ -75,8 +75,8 @@ class _Slots:
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────
 
     def keep_previous(self, wishes: Mapping[str, Wish]) -> None:
-        """Let members keep what they had and still want. If a partition has too many readers, those
-        with the most partitions lose it.
+        """Let members keep the partitions that they had and still want. If a partition has too many
+        readers, those with the most partitions lose it.
         """
         for member in self._assigned:
             for topic_id, number in sorted(wishes[member].previous):

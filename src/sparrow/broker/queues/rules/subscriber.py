@@ -139,9 +139,9 @@ class SubscriberState:
         """
         self.tally = Tally()
         self.dirty: set[tuple[int, int]] = set()
-        """Pages (source, page) that differ from what was persisted last."""
+        """Pages (source, page) that differ from their last persisted form."""
         self.moved_starts: set[int] = set()
-        """Sources whose start differs from what was persisted last."""
+        """Sources whose start differs from the last persisted one."""
         self.dead_records: list[DeadRecords] = []
         self.finished: list[tuple[int, int, int, bool]] = []
         """(source, first, end, failed) of finished records, for queues with parents."""
@@ -649,7 +649,7 @@ class SubscriberState:
                     next_ref = self.key_order.leave(next_ref)
 
     def advance(self, source: int) -> None:
-        """Move the start behind what is finished."""
+        """Move the start behind finished records."""
         start = self.starts[source]
         # The usual case where the order is not that of the log.
         if self.maps[source].get(start) & STATE_MASK < DONE:
@@ -688,7 +688,7 @@ class SubscriberState:
         self._admit_deferred()
 
     def next_times(self) -> tuple[int | None, int | None]:
-        """Return the (monotonic, wall) time of what is due next."""
+        """Return the (monotonic, wall) time of the next due event."""
         walls = [
             time
             for time in (self.delivery_timers.next_time(), self.expiry_timers.next_time())

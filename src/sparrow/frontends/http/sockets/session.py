@@ -61,7 +61,7 @@ class Outlet(Protocol):
 
     @property
     def can_write(self) -> bool:
-        """Return True if the client reads what is sent."""
+        """Return True if the client reads its frames."""
         ...
 
     def send(self, frame: bytes) -> None:
@@ -188,7 +188,7 @@ class SocketSession:
 
     @property
     def can_write(self) -> bool:
-        """Return True if the client reads what is sent."""
+        """Return True if the client reads its frames."""
         return self._outlet.can_write
 
     # ── called by the connection ──────────────────────────────────────────────────────────────────
