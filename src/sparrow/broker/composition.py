@@ -119,6 +119,7 @@ class Parts:
         for step in (
             self._load_access,
             self._load_settings,
+            self._open_states,
             self._load_topics_and_groups,
             self._load_transactions,
             self._load_sinks,
@@ -157,6 +158,10 @@ class Parts:
         cluster_id = str(uuid.uuid4())
         await self._meta.write([Put("cluster", "id", cluster_id.encode(), ABSENT)])
         return cluster_id
+
+    async def _open_states(self) -> None:
+        """Open the journal, before any log: it may have the newest records of some."""
+        self._states = await StateStore.open(self._meta, self._logs)
 
     async def _load_topics_and_groups(self) -> None:
         await self.topic_registry.load()
@@ -235,7 +240,7 @@ class Parts:
         self.sinks = SinkService(coordinator, transactions, self.topic_registry, self._access, self._audit)
 
     async def _load_queues(self) -> None:
-        states = await StateStore.open(self._meta, self._logs)
+        states = self._states
         registry = self.queue_registry = QueueRegistry(states, self._clock, self.topic_registry)
         self.topic_registry.explain = registry.without_dead_letters
         await registry.load()

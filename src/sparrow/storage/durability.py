@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from sparrow.storage.store import LogId
 
 _log = logging.getLogger(__name__)
+REDO_BYTES = 16 << 10
+"""More new bytes of a log than this are synced in its file at once: writing them twice would cost
+more than the second sync.
+"""
 _NOT_TRIED = frozenset({errno.EBADF, errno.ENOENT})
 """Error of a file that was gone before the device was asked."""
 
@@ -86,12 +90,16 @@ class Durability:
         """Waiting futures, a heap by offset, so that a round visits only those that it completes;
         the number keeps equal offsets apart.
         """
+        self._file_waiters: list[tuple[list[tuple[Segment, int]], asyncio.Future[None]]] = []
         self._asked = 0
         self._is_requested = False
         """True if a sync is about to be asked for."""
         self._files = threading.Lock()
 
     # ── on the loop ──
+
+    is_short = False
+    """See `Syncable`: what is short goes to the journal, where there is one."""
 
     def wait(self, offset: int) -> asyncio.Future[None]:
         """Return a future that is done when everything before `offset` is durable. The call starts
@@ -115,7 +123,85 @@ class Durability:
         woken are served before the flusher's thread competes for the interpreter.
         """
         self._is_requested = False
-        self._resources.flusher.request(self)
+        segment = self._maybe_redo()
+        if segment is None:
+            self._resources.flusher.request(self)
+        else:
+            self._append_redo(segment)
+
+    def _maybe_redo(self) -> Segment | None:
+        """Return the active segment if its new bytes can go to the journal: they are few, and all
+        older segments and the file's name are on stable storage.
+        """
+        if not self._resources.redo.is_ready or self.is_new or len(self.unsettled) != 1:
+            return None
+        segment = self.unsettled[0]
+        start = max(segment.synced, segment.in_journal)
+        return segment if segment.linked and segment.size - start <= REDO_BYTES else None
+
+    def _append_redo(self, segment: Segment) -> None:
+        start, size = max(segment.synced, segment.in_journal), segment.size
+        if start == size:  # it is under way
+            return
+        try:
+            data = segment.copy_bytes(start, size)
+        except SparrowError:
+            self._resources.flusher.request(self)
+            return
+        segment.in_journal = size
+        end_offset, cuts = self._end_offset(), self.cuts
+        future = self._resources.redo.append(self, self._log_id, segment.base_offset, start, data)
+        future.add_done_callback(lambda done: self._in_journal(segment, end_offset, cuts, done))
+
+    def _in_journal(self, segment: Segment, end_offset: int, cuts: int, done: asyncio.Future[None]) -> None:
+        if done.exception() is not None:
+            segment.in_journal = 0
+            self._resources.flusher.request(self)
+        elif cuts == self.cuts and self.failure is None:
+            self.durable_offset = max(self.durable_offset, min(end_offset, self._end_offset()))
+            self._wake()
+
+    async def cut_redo(self, point: RecoveryPoint) -> None:
+        """Let no redo record bring back what is about to be cut off behind `point`.
+
+        Raises:
+            DiskFull, StorageFailed: the journal takes nothing; nothing may be cut.
+        """
+        await self._resources.redo.cut(self._log_id, point.segment, point.position)
+        for segment in self.unsettled:
+            segment.in_journal = 0
+
+    def files_synced(self) -> asyncio.Future[None]:
+        """Return a future that is done when the files of the log have all bytes that are visible
+        now on stable storage; `wait` may be served by the journal. The call starts the sync.
+        """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        needed = [(segment, segment.size) for segment in self.unsettled if segment.needs_sync]
+        if self.failure is not None:
+            future.set_exception(StorageFailed(self.failure.text))
+        elif not needed:
+            future.set_result(None)
+        else:
+            self._file_waiters.append((needed, future))
+            self._resources.flusher.request(self)
+        return future
+
+    def _wake_file_waiters(self) -> None:
+        waiters, self._file_waiters = self._file_waiters, []
+        for needed, future in waiters:
+            if any(segment.synced < size or not segment.linked for segment, size in needed):
+                self._file_waiters.append((needed, future))
+            elif not future.done():
+                future.set_result(None)
+
+    def close(self) -> None:
+        """Forget the log: it is closed or deleted."""
+        self._resources.flusher.forget(self)
+        self._resources.redo.forget(self)
+        waiters, self._file_waiters = self._file_waiters, []
+        for _, future in waiters:
+            if not future.done():
+                future.set_result(None)
 
     def add_segment(self, segment: Segment) -> None:
         """Make `segment` the active one; the one before is synced and settled soon."""
@@ -137,6 +223,7 @@ class Durability:
             # A truncation may have overtaken the round.
             self.durable_offset = max(self.durable_offset, min(durable_offset, self._end_offset()))
             self._wake()
+            self._wake_file_waiters()
 
     def fail(self, error: StorageFailed) -> None:
         """Take no more appends, and fail everything that waits."""
@@ -161,6 +248,10 @@ class Durability:
     def _end_waiters(self, error: SparrowError) -> None:
         waiters, self._waiters = self._waiters, []
         _end(waiters, error)
+        files, self._file_waiters = self._file_waiters, []
+        for _, future in files:
+            if not future.done():
+                future.set_exception(type(error)(error.text))
 
     # ── in a flusher's thread ──
 

@@ -14,7 +14,9 @@ Design:
 5. Appends that come while a sync runs share the next one; the thread that syncs also writes, so
    that the event loop neither waits nor copies.
 6. Records become durable in the order of the appends. One that fails takes all behind it along.
-7. A bad record behind the last synced one is a torn tail: nothing of it was confirmed. One before
+7. A store may keep records of its own in the journal: the newest bytes of its logs. They are no
+   business of the owner; but a checkpoint that forgets them needs `settle` before it.
+8. A bad record behind the last synced one is a torn tail: nothing of it was confirmed. One before
    that is damage: `open` refuses, and says what is lost.
 
 Implementations pass `tests/conformance/journal.py`. `storage/local_journal.py` is the one on local
@@ -27,6 +29,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from sparrow.base.errors import SparrowError
     from sparrow.base.histogram import Histogram
@@ -68,6 +71,19 @@ class Journal(Protocol):
             is_final: nothing is appended after it, so that the journal may be missing at the next
                 start.
         """
+        ...
+
+    async def settle(self) -> None:
+        """Put on stable storage, in its own place, what records of the store before the last mark
+        have. The checkpoint with that mark is written after it.
+
+        Raises:
+            StorageFailed, Overloaded: it failed; the records are still needed.
+        """
+        ...
+
+    def call_when_filling(self, call: Callable[[], None]) -> None:
+        """Call the owner on the loop when a record of the store makes a checkpoint due."""
         ...
 
     def release(self, mark: bytes) -> None:

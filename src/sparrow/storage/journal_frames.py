@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAGIC: Final = b"SPRWJRNL"
-VERSION: Final = 1
+VERSION: Final = 2
 HEADER_BYTES: Final = 24
 _ALIGNMENT: Final = 8
 

@@ -38,6 +38,7 @@ from sparrow.storage.log import LocalLog
 from sparrow.storage.options import StorageOptions
 from sparrow.storage.recovery import Recovered, examine, find_damages, maybe_unreachable, recover
 from sparrow.storage.recovery_points import RecoveryPoints
+from sparrow.storage.redo import RedoLog, replay
 from sparrow.storage.resources import IndexCache, Resources
 from sparrow.storage.store import LogId, PartitionLog
 from sparrow.storage.workers import Workers
@@ -96,6 +97,7 @@ class LocalLogStore:
                 check_bytes=options.space_check_bytes,
             ),
             points=self._open_points(fs),
+            redo=RedoLog(),
             damages=Damages(),
         )
         self._logs: dict[str, LocalLog] = {}
@@ -153,14 +155,24 @@ class LocalLogStore:
         return full or next((log.failure for log in self._logs.values() if log.failure is not None), None)
 
     def open_journal(self, mark: bytes | None) -> LocalJournal:
-        return LocalJournal(
-            self._resources.fs,
+        if self._logs:
+            raise InternalError("the journal must be opened before the first log, whose end it may have")
+        resources = self._resources
+        journal = LocalJournal(
+            resources.fs,
             f"{self.path}/{names.JOURNAL_DIRECTORY}",
             mark,
-            self._resources.clock.wall_ms(),
-            threads=min(1, self._resources.options.flush_threads),
-            file_bytes=self._resources.options.journal_file_bytes,
+            resources.clock.wall_ms(),
+            threads=min(1, resources.options.flush_threads),
+            file_bytes=resources.options.journal_file_bytes,
+            settle_logs=resources.redo.settle,
         )
+        try:
+            replay(resources.fs, self._directory.logs, resources.points.get, journal.take_redo())
+        except OSError as error:
+            raise translate(error, "replaying the journal into the logs in", self._directory.logs) from error
+        resources.redo.use(journal)
+        return journal
 
     def _space(self) -> Space:
         try:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import DirectoryUnreadable, NewerFormat, SparrowError, StorageFailed
 from sparrow.storage.filesystem import BLOCK_BYTES, read_file, translate, write_all
-from sparrow.storage.flusher import Flusher
+from sparrow.storage.flusher import SHORT_BYTES, Flusher
 from sparrow.storage.journal import MAX_RECORD_BYTES
 from sparrow.storage.journal_frames import (
     VERSION,
@@ -35,9 +35,11 @@ from sparrow.storage.journal_frames import (
     frames_after,
     read_frames,
 )
+from sparrow.storage.redo import is_redo
+from sparrow.storage.segment import translate_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from sparrow.base.histogram import Histogram
     from sparrow.storage.filesystem import FileSystem
@@ -154,9 +156,10 @@ def loss_of(directory: str, loss: str) -> DirectoryUnreadable:
     """Return the error of a journal that lacks records."""
     return DirectoryUnreadable(
         f"the journal in {directory} cannot be replayed: {loss}. It has leases, acknowledgements and "
-        "delivery counts of queues since their last checkpoint; no message is in it. Restore the data "
-        "directory from a backup, or go on without them (`sparrow doctor --accept-loss`): messages that "
-        "were acknowledged may then be delivered again"
+        "delivery counts of queues since their last checkpoint, and a second copy of the newest messages. "
+        "Restore the data directory from a backup, or go on without them (`sparrow doctor --accept-loss`): "
+        "messages that were acknowledged may then be delivered again, and after a power failure the newest "
+        "ones may be missing"
     )
 
 
@@ -192,6 +195,7 @@ class LocalJournal:
         mark: that of the owner's last checkpoint; None: there is none.
         wall_ms: the wall time.
         threads: 1, or 0 to sync on the loop itself, for tests that must repeat exactly.
+        settle_logs: syncs the files of all logs that have redo records in the journal.
 
     Raises:
         DirectoryUnreadable: records that were confirmed are missing, or damaged.
@@ -208,6 +212,7 @@ class LocalJournal:
         *,
         threads: int = 1,
         file_bytes: int = 4 << 20,
+        settle_logs: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._fs = fs
         self._directory = directory
@@ -219,9 +224,12 @@ class LocalJournal:
             raise translate(error, "reading the journal in", directory) from error
         if found.loss:
             raise loss_of(directory, found.loss)
-        self._records = found.records
+        self._redo = [each for each in found.records if is_redo(each)]
+        self._records = [each for each in found.records if not is_redo(each)]
+        self._settle_logs = settle_logs
+        self._when_filling: Callable[[], None] = lambda: None
         self._id = JournalPosition.decode(mark).journal_id if mark is not None else os.urandom(_ID_BYTES)
-        self._flusher = Flusher(threads, 0)
+        self._flusher = Flusher(threads, 0, syncs_on_loop=True)
         # on the loop
         self._last = (max(found.last, wall_ms << _NUMBER_BITS) >> _NUMBER_BITS) + 1 << _NUMBER_BITS
         """Number of the last appended frame; before the first one, of none."""
@@ -230,6 +238,8 @@ class LocalJournal:
         self._futures: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._failure: StorageFailed | None = None
         self._is_begun = False
+        self.takes_redo = False
+        """True if logs may append redo records: a checkpoint says that the journal is in use."""
         self._marked_file = 0
         # in both threads
         self._lock = threading.Lock()
@@ -249,6 +259,8 @@ class LocalJournal:
         self._tail = b""
         """Bytes of the last block before the position."""
         self._written = self._last
+        self._attempted = self._last
+        """Number of the last frame of a write that was begun."""
         self._buffer = mmap.mmap(-1, _WRITE_BYTES)
 
     @property
@@ -257,6 +269,11 @@ class LocalJournal:
 
     def take_records(self) -> list[memoryview]:
         records, self._records = self._records, []
+        return records
+
+    def take_redo(self) -> list[memoryview]:
+        """Return the redo records that were found behind the mark at opening, once."""
+        records, self._redo = self._redo, []
         return records
 
     async def begin(self) -> bytes:
@@ -288,13 +305,36 @@ class LocalJournal:
         self._flusher.request(self)
         return future
 
+    def append_redo(self, record: bytes) -> asyncio.Future[None]:
+        """Append a record of a log, as `append` does."""
+        future = self.append(record)
+        if self.is_filling:
+            self._when_filling()
+        return future
+
+    def call_when_filling(self, call: Callable[[], None]) -> None:
+        """See `Journal.call_when_filling`."""
+        self._when_filling = call
+
     def mark(self, *, is_final: bool = False) -> bytes:
         self._marked_file = self._file
-        return JournalPosition(self._id, self._last, self._synced, is_final).encode()
+        if is_final:
+            self.takes_redo = False
+        # Frames of a failed write may be on the disk: behind the mark they would be replayed over
+        # newer values, which the owner's checkpoint has.
+        last = self._last if self._failure is None else max(self._last, self._attempted)
+        return JournalPosition(self._id, last, self._synced, is_final).encode()
+
+    async def settle(self) -> None:
+        """See `Journal.settle`."""
+        if self._settle_logs is not None:
+            await self._settle_logs()
 
     def release(self, mark: bytes) -> None:
+        position = JournalPosition.decode(mark)
+        self.takes_redo = self._is_begun and not position.is_final
         with self._lock:
-            self._released = max(self._released, JournalPosition.decode(mark).number)
+            self._released = max(self._released, position.number)
             is_stuck = self._is_stuck
         if is_stuck:
             self._flusher.request(self)
@@ -317,6 +357,7 @@ class LocalJournal:
         return self._file != self._marked_file or self._is_stuck
 
     async def close(self) -> None:
+        self.takes_redo = False
         if self._futures:
             await asyncio.wait([future for _, future in self._futures])
         self._flusher.close()
@@ -326,6 +367,11 @@ class LocalJournal:
 
     # ── results, on the loop ──────────────────────────────────────────────────────────────────────
 
+    @property
+    def is_short(self) -> bool:
+        """See `Syncable.is_short`."""
+        return not self._is_stuck and sum(len(each.payload) for each in self._waiting) <= SHORT_BYTES
+
     def synced(self, durable_offset: int, error: SparrowError | None) -> None:
         """Complete the futures that a round serves (interface of the flusher)."""
         if error is None:
@@ -334,8 +380,8 @@ class LocalJournal:
                 if not future.done():
                     future.set_result(None)
             return
-        if isinstance(error, StorageFailed):
-            self._failure = error
+        self.takes_redo = False
+        self._failure = error if isinstance(error, StorageFailed) else StorageFailed(error.text)
         failed, self._futures = self._futures, deque()
         with self._lock:
             self._waiting.clear()
@@ -350,6 +396,9 @@ class LocalJournal:
     def sync(self) -> int:
         """Write the frames that wait, each on stable storage when this returns. Return the number
         of the last one.
+
+        Raises:
+            StorageFailed: the device failed, and nothing is written any more.
         """
         try:
             while frames := self._take():
@@ -357,7 +406,7 @@ class LocalJournal:
         except OSError as error:
             with self._lock:
                 self._has_failed = True  # frames behind the failed ones must not be written
-            raise translate(error, "writing the journal in", self._directory) from error
+            raise translate_failed(error, "writing the journal in", self._directory) from error
         return self._written
 
     def after_sync(self) -> None:
@@ -388,7 +437,7 @@ class LocalJournal:
             return taken
 
     def _write(self, frames: list[_Waiting]) -> None:
-        synced = self._written
+        synced, self._attempted = self._written, frames[-1].number
         data = b"".join(encode_frame(each.payload, each.number, synced) for each in frames)
         start = self._position - len(self._tail)
         if self._position == BLOCK_BYTES:  # a new file: its header is part of the first write

@@ -503,7 +503,7 @@ class LocalLog:
         if wanted > self._row.start:
             # The durable end may not lie before the start: a crash would leave a log that begins
             # behind its end.
-            await self._durability.wait(wanted)
+            await self._durability.files_synced()
             await self._move_start(wanted)
         return self._row.start
 
@@ -620,7 +620,7 @@ class LocalLog:
             segment.first_timestamp,
             segment.created_ms,
         )
-        await self._durability.wait(self._row.end)
+        await self._durability.files_synced()
         await self._resources.workers.run(self._durability.save_point, segment, point, state, cuts)
         self._point_total = max(self._point_total, total)
 
@@ -657,7 +657,7 @@ class LocalLog:
     def abandon(self) -> None:
         """Close all files; the log must not be used any more."""
         self._closed = True
-        self._resources.flusher.forget(self._durability)
+        self._durability.close()
         for segment in self._row.segments:
             segment.retire()
 

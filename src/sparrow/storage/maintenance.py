@@ -64,7 +64,7 @@ class Maintenance:
     async def _settle(self) -> None:
         """Sync every closed segment and move the recovery point behind them."""
         if len(self._row.segments) > 1:
-            await self._durability.wait(self._row.active.base_offset)
+            await self._durability.files_synced()
             await self._run(self._durability.settle)
 
     # ── retention ──
@@ -141,7 +141,7 @@ class Maintenance:
         First the checkpoint moves back, then the files: a crash between leaves the log as it was,
         or shorter.
         """
-        await self._durability.wait(self._row.end)
+        await self._durability.files_synced()
         await self._run(self._durability.settle)
         number = self._row.number_of(offset)
         keep = self._row.segments[number]
@@ -151,6 +151,7 @@ class Maintenance:
         point = RecoveryPoint(
             keep.base_offset, position, end, index.state, keep.first_timestamp, keep.created_ms
         )
+        await self._durability.cut_redo(point)
         await self._run(self._durability.move_back, keep, index, point)
         lost = self._row.cut(number, end)
         keep.become_active(index, position)

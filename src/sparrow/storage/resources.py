@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sparrow.storage.handles import Handles
     from sparrow.storage.options import StorageOptions
     from sparrow.storage.recovery_points import RecoveryPoints
+    from sparrow.storage.redo import RedoLog
     from sparrow.storage.workers import Workers
 
 
@@ -65,4 +66,5 @@ class Resources:
     workers: Workers
     disk_space: DiskSpace
     points: RecoveryPoints
+    redo: RedoLog
     damages: Damages

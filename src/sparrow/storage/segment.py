@@ -52,6 +52,7 @@ class Segment:
         "created_ms",
         "first_timestamp",
         "handle",
+        "in_journal",
         "index",
         "interval_bytes",
         "is_dense",
@@ -78,6 +79,10 @@ class Segment:
         """Wall time of the first append; -1 when empty or unknown."""
         self.synced = 0
         """Number of bytes that are on stable storage."""
+        self.in_journal = 0
+        """Number of bytes that are on their way to stable storage, or there, if not in the file
+        then in the journal.
+        """
         self.linked = True
         """True if the file's name is on stable storage."""
         self.written: int = 0
@@ -454,6 +459,18 @@ class Segment:
         with self.opened() as fd:
             self._resources.fs.sync(fd)
         self.synced = size
+
+    def copy_bytes(self, start: int, end: int) -> bytes:
+        """Return visible bytes that were appended a moment ago.
+
+        Raises:
+            StorageFailed: the device cannot read them.
+        """
+        with self.opened() as fd:
+            data = self._resources.fs.read_at(fd, end - start, start)
+        if len(data) < end - start:
+            raise StorageFailed(f"{self.path} has no bytes at {start + len(data)}, where it was written")
+        return data
 
     def retire(self) -> None:
         """Mark the segment as no longer in its log: running reads continue, no new one begins."""

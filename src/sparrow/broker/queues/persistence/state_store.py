@@ -69,6 +69,7 @@ class StateStore:
         """Batches behind one that goes to the meta store."""
         self._working: asyncio.Task[None] | None = None
         self._saver: asyncio.Task[None] | None = None
+        journal.call_when_filling(self._save_soon)
 
     @classmethod
     async def open(cls, meta: MetaStore, logs: LogStore) -> StateStore:
@@ -117,9 +118,13 @@ class StateStore:
         future = self._journal.append(record)
         for write in writes:
             self._newer[write.kind, write.key] = write
-        if self._saver is None and self._journal.is_filling:
-            self._saver = asyncio.get_running_loop().create_task(self._save_until_done())
+        if self._journal.is_filling:
+            self._save_soon()
         return future
+
+    def _save_soon(self) -> None:
+        if self._saver is None:
+            self._saver = asyncio.get_running_loop().create_task(self._save_until_done())
 
     async def _write_held(self) -> None:
         try:
@@ -167,6 +172,7 @@ class StateStore:
             self._saving, self._newer = self._newer, {}
             checkpoint = Put(KIND, KEY, _encode(_Checkpoint(VERSION, mark)))
             try:
+                await self._journal.settle()
                 await self._meta.write([*self._saving.values(), checkpoint, *also])
             except BaseException:
                 self._newer = self._saving | self._newer

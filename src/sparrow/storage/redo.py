@@ -1,0 +1,205 @@
+"""Redo records: the newest bytes of logs, on stable storage in the journal before the log's own
+file is synced.
+
+A sync of two files costs twice as much as one of both. So a short append that somebody waits for is
+written to its segment, where readers find it, and once more to the journal, whose next sync covers
+it together with the leases and acknowledgements of that moment. The segment is synced later: in the
+background, and at the latest before a checkpoint lets the journal forget the record.
+
+After a power failure the segment may lack these bytes. `replay` writes them again before any log is
+opened, and recovery then finds them as if the segment had been synced. A record concerns bytes
+behind the log's recovery point only: everything before it was synced, and may have been compacted
+or dropped since. A record without bytes says that the log was cut back to its position, so that
+records before it do not bring anything back.
+
+A redo record is one byte, which no other record of the journal begins with, and a msgpack array:
+topic, topic id (16 bytes), partition, base offset of the segment, position in it, bytes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from sparrow.storage import checkpoint as checkpoints
+from sparrow.storage import names
+from sparrow.storage.filesystem import read_file, write_all
+from sparrow.storage.store import LogId
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable, Iterator
+
+    from sparrow.storage.checkpoint import Checkpoint
+    from sparrow.storage.durability import Durability
+    from sparrow.storage.filesystem import FileSystem
+    from sparrow.storage.local_journal import LocalJournal
+
+PREFIX: Final = b"\x01"
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class RedoRecord(msgspec.Struct, array_like=True, frozen=True):
+    """Bytes of one segment."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    segment: int
+    """Base offset."""
+    position: int
+    data: bytes
+    """Empty: the log was cut back to the position."""
+
+    @property
+    def log_id(self) -> LogId:
+        return LogId(self.topic, uuid.UUID(bytes=self.topic_id), self.partition)
+
+
+_decode = msgspec.msgpack.Decoder(RedoRecord).decode
+
+
+def encode(log_id: LogId, segment: int, position: int, data: bytes) -> bytes:
+    """Return a redo record as the journal has it."""
+    record = RedoRecord(log_id.topic, log_id.topic_id.bytes, log_id.partition, segment, position, data)
+    return PREFIX + _encode(record)
+
+
+def is_redo(record: memoryview) -> bool:
+    """Return True if a record of the journal is a redo record."""
+    return bytes(record[:1]) == PREFIX
+
+
+class RedoLog:
+    """The logs' way to the journal. Loop thread only."""
+
+    def __init__(self) -> None:
+        self._journal: LocalJournal | None = None
+        self._has_records = False
+        self._logs: dict[Durability, None] = {}
+        """Logs with bytes that are synced in the journal only."""
+
+    def use(self, journal: LocalJournal) -> None:
+        """Write to this journal from now on, as soon as its owner has written a checkpoint."""
+        self._journal = journal
+
+    @property
+    def is_ready(self) -> bool:
+        """True if the journal takes records."""
+        return self._journal is not None and self._journal.takes_redo
+
+    def append(
+        self, log: Durability, log_id: LogId, segment: int, position: int, data: bytes
+    ) -> asyncio.Future[None]:
+        """Append bytes of a segment. The future is done when they are on stable storage; it fails
+        as that of `Journal.append`.
+        """
+        assert self._journal is not None, "the caller has asked whether it is ready"
+        self._logs[log] = None
+        self._has_records = True
+        return self._journal.append_redo(encode(log_id, segment, position, data))
+
+    async def cut(self, log_id: LogId, segment: int, position: int) -> None:
+        """Record that a log is cut back to a position; return when that is on stable storage.
+
+        Raises:
+            DiskFull, StorageFailed: it could not be recorded.
+        """
+        if self._journal is not None and self._has_records:
+            await self._journal.append_redo(encode(log_id, segment, position, b""))
+
+    def forget(self, log: Durability) -> None:
+        """Remove a log that is closed or deleted."""
+        self._logs.pop(log, None)
+
+    async def settle(self) -> None:
+        """Sync the files of all logs of which the journal has records by now.
+
+        Raises:
+            StorageFailed, Overloaded: a file could not be synced.
+        """
+        logs, self._logs = self._logs, {}
+        files = [(log, log.files_synced()) for log in logs]
+        for log, synced in files:
+            try:
+                await synced
+            except BaseException:
+                self._logs |= dict.fromkeys(
+                    each for each, future in files if each is log or not future.done()
+                )
+                raise
+
+
+def replay(
+    fs: FileSystem, logs: str, second: Callable[[LogId], Checkpoint | None], records: Iterable[memoryview]
+) -> None:
+    """Write what segments may lack, and sync it. Blocking; no log may be open.
+
+    Args:
+        logs: the directory of all logs.
+        second: returns the second copy of a log's checkpoint.
+        records: redo records as the journal has them, in their order.
+
+    Raises:
+        OSError
+    """
+    found: dict[LogId, list[RedoRecord]] = {}
+    for data in records:
+        record = _decode(data[len(PREFIX) :])
+        found.setdefault(record.log_id, []).append(record)
+    for log_id, its_records in found.items():
+        directory = f"{logs}/{log_id}"
+        metadata = read_file(fs, f"{directory}/{names.METADATA_FILE}")
+        if metadata and names.maybe_topic_id(metadata) == log_id.topic_id:
+            floor = max(_points(fs, directory, second(log_id)), default=(-1, 0))
+            for base, pieces in _pieces(its_records, floor).items():
+                _write(fs, f"{directory}/{names.segment_stem(base)}{names.LOG}", pieces)
+
+
+def _points(fs: FileSystem, directory: str, second: Checkpoint | None) -> Iterator[tuple[int, int]]:
+    """Yield base offset and position of the recovery points that are known."""
+    path = f"{directory}/{names.CHECKPOINT_FILE}"
+    data = read_file(fs, path)
+    for checkpoint in (None if data is None else checkpoints.decode(data, path), second):
+        if checkpoint is not None:
+            yield checkpoint.point.segment, checkpoint.point.position
+
+
+def _pieces(records: Iterable[RedoRecord], floor: tuple[int, int]) -> dict[int, dict[int, bytes]]:
+    """Return the bytes behind the recovery point `floor`: by segment, then by position, in the
+    order in which they are to be written.
+    """
+    found: dict[int, dict[int, bytes]] = {}
+    for record in records:
+        if not record.data:
+            found = _cut_back(found, record.segment, record.position)
+            continue
+        before = floor[1] - record.position if record.segment == floor[0] else 0
+        if record.segment >= floor[0] and before < len(record.data):
+            skipped = max(before, 0)
+            found.setdefault(record.segment, {})[record.position + skipped] = record.data[skipped:]
+    return found
+
+
+def _cut_back(found: dict[int, dict[int, bytes]], segment: int, position: int) -> dict[int, dict[int, bytes]]:
+    kept = {base: pieces for base, pieces in found.items() if base <= segment}
+    if segment in kept:
+        kept[segment] = {
+            start: data[: position - start] for start, data in kept[segment].items() if start < position
+        }
+    return kept
+
+
+def _write(fs: FileSystem, path: str, pieces: dict[int, bytes]) -> None:
+    if fs.size(path) is None:  # dropped since, with all that was in it
+        return
+    fd = fs.open(path, write=True)
+    try:
+        for position, data in pieces.items():
+            write_all(fs, fd, [data], position)
+        fs.sync(fd)
+    finally:
+        fs.close(fd)
