@@ -233,9 +233,16 @@ async def _accept_journal(directory: str, records: list[memoryview]) -> None:
     from sparrow.meta.sqlite import SqliteMetaStore
     from sparrow.storage.directory import DataDirectory
     from sparrow.storage.filesystem import LocalFileSystem
+    from sparrow.storage.names import POINTS_FILE
+    from sparrow.storage.recovery_points import read_points
+    from sparrow.storage.redo import is_redo, replay
 
-    owned = DataDirectory(LocalFileSystem(), directory)  # no broker may start meanwhile
+    fs = LocalFileSystem()
+    owned = DataDirectory(fs, directory)  # no broker may start meanwhile
     try:
+        points, _ = read_points(fs, f"{owned.logs}/{POINTS_FILE}")
+        replay(fs, owned.logs, points.get, filter(is_redo, records))
+        records = [each for each in records if not is_redo(each)]
         meta = SqliteMetaStore(f"{directory}/meta.db")
         try:
             await accept_loss(meta, records)

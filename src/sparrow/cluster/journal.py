@@ -15,7 +15,7 @@ from sparrow.base.errors import SparrowError, StorageFailed
 from sparrow.storage.journal import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sparrow.base.histogram import Histogram
     from sparrow.cluster.committer import ShardCommitter
@@ -114,6 +114,12 @@ class LedgerJournal:
 
     def mark(self, *, is_final: bool = False) -> bytes:  # noqa: ARG002 - a mark is final if nothing comes after it
         return self._next.to_bytes(8, "big")
+
+    async def settle(self) -> None:
+        """See `Journal.settle`: the ledger's journal has records of its owner only."""
+
+    def call_when_filling(self, call: Callable[[], None]) -> None:
+        """See `Journal.call_when_filling`: only the owner's own records fill it."""
 
     def release(self, mark: bytes) -> None:
         before = int.from_bytes(mark, "big")
