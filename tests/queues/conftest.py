@@ -10,6 +10,7 @@ from tests.queues.work import Work
 from sparrow.base.clock import ManualClock
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
+from sparrow.storage import durability
 
 
 @pytest.fixture
@@ -19,6 +20,12 @@ async def work(tmp_path) -> AsyncIterator[Work]:
     await work.start()
     yield work
     await work.stop()
+
+
+@pytest.fixture
+def large_appends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every append count as too large for the journal."""
+    monkeypatch.setattr(durability, "REDO_BYTES", -1)
 
 
 __all__ = ["Broker"]

@@ -46,6 +46,7 @@ async def test_acknowledged_messages_stay_so_wherever_a_change_of_the_subscriber
 
 
 @pytest.mark.parametrize("restarts", [1, 2])
+@pytest.mark.usefixtures("large_appends")
 async def test_offsets_that_a_log_gives_again_after_it_lost_its_tail_are_new_messages(
     work: Work, restarts: int
 ) -> None:
@@ -66,6 +67,7 @@ async def test_offsets_that_a_log_gives_again_after_it_lost_its_tail_are_new_mes
 
 
 @pytest.mark.parametrize("restarts", [1, 2])
+@pytest.mark.usefixtures("large_appends")
 async def test_a_start_behind_a_log_that_lost_its_tail_is_moved_back(work: Work, restarts: int) -> None:
     await work.create("jobs")
     await work.publish("jobs", [b"1", b"2"])

@@ -13,7 +13,8 @@ from tests.queues.work import Work, ack, records, take
 
 from sparrow.broker.queues.rules.record_state import READY
 from sparrow.broker.queues.scan import scanner
-from sparrow.storage.segment import Segment
+from sparrow.storage.local_journal import LocalJournal
+from sparrow.storage.log import LocalLog
 
 
 def counted_looks(work: Work, name: str) -> list[int]:
@@ -139,7 +140,7 @@ async def test_an_acknowledgement_and_the_lease_that_it_makes_possible_are_one_w
     assert len(writes) == 1
 
 
-async def test_a_record_is_leased_while_its_sync_is_running(work: Work, monkeypatch) -> None:
+async def test_a_record_is_leased_before_its_sync(work: Work, monkeypatch) -> None:
     await work.create("jobs")
     await work.publish("jobs", [b"0"])
     one = await work.consumer("jobs")
@@ -147,13 +148,17 @@ async def test_a_record_is_leased_while_its_sync_is_running(work: Work, monkeypa
     waiting = asyncio.create_task(one.lease(10, wait_ms=30_000))
     await asyncio.sleep(0.01)
     log = work.queue("jobs").sources[0].partition.log
-    sync, may_sync = Segment.sync, threading.Event()
+    assert isinstance(log, LocalLog)
+    while not log._resources.redo.is_ready:
+        await asyncio.sleep(0.001)
+    sync, may_sync = LocalJournal.sync, threading.Event()
 
-    def held(segment: Segment) -> None:
+    def held(journal: LocalJournal) -> int:
         may_sync.wait(30)
-        sync(segment)
+        return sync(journal)
 
-    monkeypatch.setattr(Segment, "sync", held)
+    monkeypatch.setattr(LocalJournal, "is_short", False)  # not on the loop
+    monkeypatch.setattr(LocalJournal, "sync", held)
     with counted(work.queue("jobs")) as writes:
         publishing = asyncio.ensure_future(work.publish("jobs", [b"1"]))
         for _ in range(5):

@@ -250,6 +250,7 @@ async def test_a_directory_of_the_format_before_the_journal_keeps_leases_and_ack
     assert [record.value for record in await take(await work.consumer("jobs"))] == [b"2", b"3"]
 
 
+@pytest.mark.usefixtures("large_appends")
 async def test_a_lease_on_a_record_that_did_not_survive_is_dropped(work: Work) -> None:
     await work.create("jobs")
     await work.publish("jobs", [b"0"])

@@ -44,7 +44,7 @@ class Work:
 
         Args:
             loses_since: a copy of the directory; what the logs got since then is lost, as when the
-                machine's power fails.
+                machine's power fails. For tests with `large_appends`: the journal has short ones.
         """
         copied = self.copied()
         await self.stop()

@@ -165,8 +165,8 @@ async def test_files_of_another_journal_are_refused_and_replaced_where_nothing_i
 async def test_a_file_of_a_later_version_is_refused() -> None:
     fs = in_memory()
     mark = await written(fs, [b"one"])
-    fs.corrupt(current(fs), 8, b"\2")
-    with pytest.raises(NewerFormat, match="has format 2, this Sparrow reads up to 1"):
+    fs.corrupt(current(fs), 8, b"\3")
+    with pytest.raises(NewerFormat, match="has format 3, this Sparrow reads up to 2"):
         opened(fs, mark)
 
 

@@ -177,7 +177,7 @@ async def test_a_new_topic_of_the_same_name_gets_nothing_of_the_old_one() -> Non
     assert payloads(await read_batches(machine.open(other))) == expected(5)
 
 
-async def test_what_a_compaction_removed_stays_away() -> None:
+async def test_a_replay_brings_nothing_back_that_a_compaction_removed() -> None:
     from tests.storage.batches import keyed
 
     config = LogConfig(segment_bytes=400, compact=True, delete=False, min_cleanable_dirty_ratio=0)
@@ -210,7 +210,7 @@ class JournalStory(Story):
         self.machine = Machine(seed, journal_bytes=16 << 10)
         self.machine.fs = self.fs
 
-    async def open_anew(self) -> LocalLog:
+    async def reopened(self) -> LocalLog:
         await self.machine.start()
         return self.machine.open(config=CONFIG)
 
@@ -227,11 +227,11 @@ class JournalStory(Story):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", range(8))
-async def test_what_was_durable_survives_power_failures(group: int) -> None:
+async def test_durable_records_survive_power_failures(group: int) -> None:
     for seed in range(group * 25, group * 25 + 25):
         story = JournalStory(seed)
         for _ in range(4):
-            log = await story.open_anew()
+            log = await story.reopened()
             if story.rng.random() < 0.5:
                 story.fs.calls_left = story.rng.randrange(300)
             is_cut_short = True
@@ -241,12 +241,12 @@ async def test_what_was_durable_survives_power_failures(group: int) -> None:
                 is_cut_short = False
             story.fs.calls_left = None
             story.fs.crash()
-            log = await story.open_anew()
+            log = await story.reopened()
             if is_cut_short:  # retention may have got as far as the disk
                 story.start = max(story.start, log.start_offset)
             await story.check(log, story.durable)
             story.fs.crash()  # replayed twice, and nothing was synced meanwhile
-            await story.check(await story.open_anew(), story.durable)
+            await story.check(await story.reopened(), story.durable)
             story.fs.kill()
 
 

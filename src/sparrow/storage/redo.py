@@ -19,7 +19,7 @@ topic, topic id (16 bytes), partition, base offset of the segment, position in i
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from sparrow.storage.checkpoint import Checkpoint
-    from sparrow.storage.durability import Durability
     from sparrow.storage.filesystem import FileSystem
-    from sparrow.storage.local_journal import LocalJournal
 
 PREFIX: Final = b"\x01"
 
@@ -73,16 +71,30 @@ def is_redo(record: memoryview) -> bool:
     return bytes(record[:1]) == PREFIX
 
 
+class HasFiles(Protocol):
+    """A log whose files can be synced, whatever the journal has (`Durability`)."""
+
+    def files_synced(self) -> asyncio.Future[None]: ...
+
+
+class TakesRedo(Protocol):
+    """A journal (`LocalJournal`)."""
+
+    takes_redo: bool
+
+    def append_redo(self, record: bytes) -> asyncio.Future[None]: ...
+
+
 class RedoLog:
     """The logs' way to the journal. Loop thread only."""
 
     def __init__(self) -> None:
-        self._journal: LocalJournal | None = None
+        self._journal: TakesRedo | None = None
         self._has_records = False
-        self._logs: dict[Durability, None] = {}
+        self._logs: dict[HasFiles, None] = {}
         """Logs with bytes that are synced in the journal only."""
 
-    def use(self, journal: LocalJournal) -> None:
+    def use(self, journal: TakesRedo) -> None:
         """Write to this journal from now on, as soon as its owner has written a checkpoint."""
         self._journal = journal
 
@@ -92,7 +104,7 @@ class RedoLog:
         return self._journal is not None and self._journal.takes_redo
 
     def append(
-        self, log: Durability, log_id: LogId, segment: int, position: int, data: bytes
+        self, log: HasFiles, log_id: LogId, segment: int, position: int, data: bytes
     ) -> asyncio.Future[None]:
         """Append bytes of a segment. The future is done when they are on stable storage; it fails
         as that of `Journal.append`.
@@ -111,7 +123,7 @@ class RedoLog:
         if self._journal is not None and self._has_records:
             await self._journal.append_redo(encode(log_id, segment, position, b""))
 
-    def forget(self, log: Durability) -> None:
+    def forget(self, log: HasFiles) -> None:
         """Remove a log that is closed or deleted."""
         self._logs.pop(log, None)
 
