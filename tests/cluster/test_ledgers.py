@@ -14,7 +14,7 @@ from sparrow.cluster.errors import LedgerUnavailable, OutcomeUnknown
 from sparrow.cluster.ledger import Commit, Ledger
 from sparrow.cluster.ledger_model import LedgerFaults, LedgerState, MemoryLedger
 from tests.cluster.postgres_server import PASSWORD, start_postgres
-from tests.conformance.ledger import AgeNodes, Connect, LedgerConformance, joined, taken
+from tests.conformance.ledger import ADDRESSES, AgeNodes, Connect, LedgerConformance, joined, taken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -101,7 +101,7 @@ async def test_a_model_that_is_down_answers_nothing() -> None:
     node = await joined(ledger)
     ledger.state.is_down = True
     with pytest.raises(LedgerUnavailable):
-        await ledger.renew(node, 1000)
+        await ledger.renew(node, 1000, ADDRESSES)
     with pytest.raises(OutcomeUnknown):
         await ledger.commit(0, 1, Commit(1, 0))
 
@@ -197,9 +197,9 @@ async def test_commits_go_on_after_a_crash_of_the_server() -> None:
         with pytest.raises(OutcomeUnknown):
             await ledger.commit(0, found.epoch, Commit(2, 0, b"m", b"b"))
         with pytest.raises(LedgerUnavailable):
-            await ledger.renew(node, 1000)
+            await ledger.renew(node, 1000, ADDRESSES)
         await asyncio.to_thread(server.start)
-        assert await ledger.renew(node, 10_000)
+        assert await ledger.renew(node, 10_000, ADDRESSES)
         again = await taken(ledger, node)
         assert again.seq == 1
         assert not await ledger.commit(0, found.epoch, Commit(2, 0, b"m", b"b"))

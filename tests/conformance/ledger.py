@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Connect = Callable[[], Awaitable[Ledger]]
 AgeNodes = Callable[[], Awaitable[None]]
 TTL_MS = 10_000
+ADDRESSES = {"kafka": "a:9092"}
 
 
 async def joined(ledger: Ledger, name: str = "a") -> int:
@@ -107,9 +108,9 @@ class LedgerConformance:
         assert await new.take(0, other, dead=other + 100) is None
         assert (await taken(old, owner)).epoch == first.epoch + 1
         await age_nodes()
-        assert await new.renew(other, TTL_MS)
+        assert await new.renew(other, TTL_MS, ADDRESSES)
         assert (await taken(new, other)).epoch == first.epoch + 2
-        assert await old.renew(owner, TTL_MS)
+        assert await old.renew(owner, TTL_MS, ADDRESSES)
         assert await old.take(0, owner) is None
 
     async def test_a_renewal_keeps_the_shard(self, connect: Connect, age_nodes: AgeNodes) -> None:
@@ -117,9 +118,9 @@ class LedgerConformance:
         owner, other = await joined(old), await joined(new, "b")
         await taken(old, owner)
         await age_nodes()
-        assert await old.renew(owner, TTL_MS)
+        assert await old.renew(owner, TTL_MS, ADDRESSES)
         assert await new.take(0, other) is None
-        assert not await old.renew(owner + 100, TTL_MS)
+        assert not await old.renew(owner + 100, TTL_MS, ADDRESSES)
 
     async def test_a_take_tells_the_last_commit(self, connect: Connect) -> None:
         ledger = await connect()
@@ -168,8 +169,8 @@ class LedgerConformance:
         owner, other = await joined(first), await joined(second, "b")
         found = await taken(first, owner)
         await first.commit(0, found.epoch, Commit(1, 0, b"m", b"b"))
-        await second.renew(other, TTL_MS, draining=True)
-        await first.renew(owner, TTL_MS)
+        await second.renew(other, TTL_MS, ADDRESSES, draining=True)
+        await first.renew(owner, TTL_MS, ADDRESSES)
         status = await second.status()
         nodes = {node.id: node for node in status.nodes}
         assert nodes[owner].addresses == {"kafka": "a:9092"}
@@ -203,6 +204,9 @@ class LedgerConformance:
         assert [row.seq for row in (await ledger.load(0)).wal] == [2]
         assert sorted(await ledger.garbage(0, 10)) == ["w/1", "w/3"]
         assert len(await ledger.garbage(0, 1)) == 1
+        assert await ledger.named("w/") == {"w/1", "w/2", "w/3"}
+        assert await ledger.named("w/2") == {"w/2"}
+        assert await ledger.named("x/") == set()
         assert await ledger.garbage(60_000, 10) == []
         await ledger.forget_garbage(["w/1"])
         assert await ledger.garbage(0, 10) == ["w/3"]

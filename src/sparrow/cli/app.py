@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from sparrow.cli import (
     acls,
     bench,
+    cluster,
     config,
     consume,
     demo,
@@ -70,6 +71,7 @@ app.add_typer(pipelines.app, name="pipeline")
 app.add_typer(logdump.app, name="log")
 app.add_typer(config.app, name="config")
 app.add_typer(bench.app, name="bench")
+app.add_typer(cluster.app, name="cluster")
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 

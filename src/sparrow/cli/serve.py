@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from sparrow.base.settings import BOOLEAN, options_of
+from sparrow.server.cluster_settings import check_flags
 from sparrow.server.config import CONFIG_FLAG, CONFIG_VARIABLE, DEFAULT_FILE, ServerConfig, load
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def serve(arguments: Sequence[str]) -> int:
     # Modules are no garbage: looking for some while they are loaded takes a tenth of the start.
     gc.disable()
     flags = {name: value for name, value in vars(parser().parse_args(arguments)).items() if value is not None}
+    check_flags(flags)
     config, resolved = load(flags, os.environ)
     from sparrow.server.logs import configure_logging
 

@@ -104,6 +104,7 @@ class Group:
         entries: the last value of each changed entry; None: it is deleted.
         settlements: what to call when the outcome is known, in the order of the calls.
         payload: set when it is sealed.
+        is_object: the payload goes into an object, whatever its size.
     """
 
     runs: list[tuple[CommittedLog, RunBuilder, bool]] = field(default_factory=list)
@@ -117,6 +118,7 @@ class Group:
     payload_bytes: int = 0
     entry_bytes: int = 0
     payload: bytes = b""
+    is_object: bool = False
     key: str = ""
     key_ms: int = 0
     uploaded: asyncio.Task[bool] | None = None
@@ -314,7 +316,7 @@ class ShardCommitter:
     def _seal(self, group: Group) -> None:
         group.payload = b"".join([run.data for _, run, _ in group.runs])
         size = len(group.payload)
-        fits = size <= self._options.inline_bytes and self._budget.has(size)
+        fits = not group.is_object and size <= self._options.inline_bytes and self._budget.has(size)
         if not size or fits or self.objects_failure is not None:
             return
         group.key_ms = self._clock.wall_ms()

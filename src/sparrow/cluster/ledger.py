@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 MAX_OBJECT_AGE_MS = 600_000
 """A commit that names an object with an older key is refused: the object may be collected as
@@ -175,7 +175,9 @@ class Ledger(Protocol):
         """
         ...
 
-    async def renew(self, node: int, ttl_ms: int, *, draining: bool = False) -> bool:
+    async def renew(
+        self, node: int, ttl_ms: int, addresses: Mapping[str, str], *, draining: bool = False
+    ) -> bool:
         """Let the node's row expire `ttl_ms` from now. Return False if the row is gone.
 
         Raises:
@@ -188,6 +190,12 @@ class Ledger(Protocol):
 
         Raises:
             LedgerUnavailable
+        """
+        ...
+
+    def watch(self, when_disconnected: Callable[[], None]) -> None:
+        """Call `when_disconnected` when the session that holds the node's lock has ended: the next
+        `renew` gets it again.
         """
         ...
 
@@ -243,6 +251,14 @@ class Ledger(Protocol):
 
     async def forget_garbage(self, keys: Sequence[str]) -> None:
         """Forget objects that were deleted.
+
+        Raises:
+            LedgerUnavailable
+        """
+        ...
+
+    async def named(self, prefix: str) -> set[str]:
+        """Return the keys with a prefix of all objects that a row names, or that are garbage.
 
         Raises:
             LedgerUnavailable

@@ -32,7 +32,7 @@ from sparrow.cluster.ledger import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sparrow.base.clock import Clock
     from sparrow.cluster.ledger import Commit
@@ -106,6 +106,7 @@ class MemoryLedger:
         self.commits = 0
         self._random = random.Random(self.faults.seed)  # noqa: S311 - faults must be repeatable
         self._node: int | None = None
+        self._when_disconnected: Callable[[], None] = lambda: None
 
     @property
     def location(self) -> str:
@@ -124,11 +125,14 @@ class MemoryLedger:
         self._answer()
         return node
 
-    async def renew(self, node: int, ttl_ms: int, *, draining: bool = False) -> bool:
+    async def renew(
+        self, node: int, ttl_ms: int, addresses: Mapping[str, str], *, draining: bool = False
+    ) -> bool:
         await self._arrive()
         found = self.state.nodes.get(node)
         if found is not None:
             found.expires_at_ms = self.state.clock.wall_ms() + ttl_ms
+            found.addresses = dict(addresses)
             found.is_draining = draining
             found.is_connected = True
         self._answer()
@@ -137,6 +141,16 @@ class MemoryLedger:
     async def leave(self, node: int) -> None:
         await self._arrive()
         self.state.nodes.pop(node, None)
+
+    def watch(self, when_disconnected: Callable[[], None]) -> None:
+        self._when_disconnected = when_disconnected
+
+    def disconnect(self) -> None:
+        """End the session that holds the node's lock."""
+        found = None if self._node is None else self.state.nodes.get(self._node)
+        if found is not None:
+            found.is_connected = False
+            self._when_disconnected()
 
     async def take(self, shard: int, node: int, dead: int | None = None) -> Taken | None:
         await self._arrive()
@@ -214,6 +228,12 @@ class MemoryLedger:
         await self._arrive()
         for key in keys:
             self.state.garbage.pop(key, None)
+
+    async def named(self, prefix: str) -> set[str]:
+        await self._arrive()
+        rows = [row for shard in self.state.shards.values() for row, _ in shard.wal.values()]
+        keys = {row.object_key for row in rows if row.object_key is not None} | self.state.garbage.keys()
+        return {key for key in keys if key.startswith(prefix)}
 
     async def status(self) -> LedgerStatus:
         await self._arrive()

@@ -146,7 +146,8 @@ class ObjectLog:
         self._unsaved = sum(p.run.length for p in self._pieces if p.end > state.saved.offset)
         self._is_closed = False
         self._is_truncating = False
-        self._rewriting = asyncio.Lock()
+        self.rewriting = asyncio.Lock()
+        """Held by whatever drops or replaces pieces."""
         self._scrubbed = 0
         """Offset up to which the present pass of `scrub` has come."""
         self._unreadable: dict[int, CorruptBatch] = {}
@@ -180,6 +181,11 @@ class ObjectLog:
     @property
     def gaps(self) -> list[tuple[int, int]]:
         return []
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the log is closed or deleted."""
+        return self._is_closed
 
     @property
     def kept_unreadable(self) -> list[CorruptBatch]:
@@ -593,7 +599,7 @@ class ObjectLog:
         """Run one change to its end, even when the caller is cancelled."""
 
         async def run() -> T:
-            async with self._rewriting:
+            async with self.rewriting:
                 return await act()
 
         return await asyncio.shield(asyncio.create_task(run()))
@@ -605,16 +611,17 @@ class ObjectLog:
         Raises:
             all that a commit raises; nothing has changed then.
         """
-        runs = self._runs_of(pieces, batches)
+        runs = self.runs_of(pieces, batches)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         group = self._resources.committer.admit_batches(sum(len(run.data) for run in runs))
         group.runs += [(self, run, True) for run in runs]
         group.settlements.append(lambda error: _finish(done, error))
         await done
 
-    def _runs_of(
+    def runs_of(
         self, pieces: Sequence[Piece], batches: Iterable[tuple[BatchHeader, bytes]]
     ) -> list[RunBuilder]:
+        """Return runs of `batches` that may replace neighbouring pieces."""
         number, interval = self._state.entry.number, self.config.index_interval_bytes
         runs = [RunBuilder(number, pieces[0].base, interval)]
         for header, data in batches:
@@ -765,7 +772,7 @@ class ObjectLog:
     async def stop(self) -> None:
         """Accept no more work, and wait for what runs and for what is being committed."""
         self._is_closed = True
-        async with self._rewriting:
+        async with self.rewriting:
             await self._resources.committer.settled()
 
     def take_pieces(self) -> list[Piece]:

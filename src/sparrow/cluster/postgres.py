@@ -34,7 +34,7 @@ from sparrow.cluster.ledger import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from sparrow.cluster.ledger import Commit
 
@@ -118,7 +118,8 @@ class PostgresLedger:
         self._presence = _Session(dsn, self._location)
         self._other = _Session(dsn, self._location)
         self._lock_held_by: Any = None
-        """The connection that has tried to get the node's lock."""
+        """The connection that holds the node's lock."""
+        self._when_disconnected: Callable[[], None] = lambda: None
 
     @property
     def location(self) -> str:
@@ -224,22 +225,33 @@ class PostgresLedger:
             connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", LOCK_CLASS, node), self._presence
         ):
             self._lock_held_by = connection
+            connection.add_termination_listener(self._disconnected)
 
-    async def renew(self, node: int, ttl_ms: int, *, draining: bool = False) -> bool:
+    async def renew(
+        self, node: int, ttl_ms: int, addresses: Mapping[str, str], *, draining: bool = False
+    ) -> bool:
         async with self._presence.lock:
             connection = await self._presence.connection()
             found = await self._call(
                 connection.fetchval(
                     "UPDATE sparrow.node SET expires_at = clock_timestamp() + $2::bigint * interval '1 ms', "
-                    "draining = $3 WHERE id = $1 RETURNING id",
+                    "draining = $3, addresses = $4 WHERE id = $1 RETURNING id",
                     node,
                     ttl_ms,
                     draining,
+                    msgspec.json.encode(dict(addresses)).decode(),
                 ),
                 self._presence,
             )
             await self._lock_node(connection, node)
             return found is not None
+
+    def watch(self, when_disconnected: Callable[[], None]) -> None:
+        self._when_disconnected = when_disconnected
+
+    def _disconnected(self, connection: object) -> None:
+        if connection is self._lock_held_by:
+            self._when_disconnected()
 
     async def leave(self, node: int) -> None:
         async with self._presence.lock:
@@ -352,6 +364,18 @@ class PostgresLedger:
 
     async def forget_garbage(self, keys: Sequence[str]) -> None:
         await self._fetch_row("DELETE FROM sparrow.garbage WHERE object = ANY ($1::text[])", list(keys))
+
+    async def named(self, prefix: str) -> set[str]:
+        async with self._other.lock:
+            connection = await self._other.connection()
+            rows = await self._call(
+                connection.fetch(
+                    "SELECT object FROM sparrow.wal WHERE starts_with(object, $1) "
+                    "UNION SELECT object FROM sparrow.garbage WHERE starts_with(object, $1)",
+                    prefix,
+                )
+            )
+        return {row["object"] for row in rows}
 
     # ── the rest ──
 

@@ -40,6 +40,7 @@ from sparrow.frontends.listener_limits import ListenerLimits
 from sparrow.frontends.native.limits import NativeLimits
 from sparrow.frontends.seeds.settings import SeedSettings
 from sparrow.frontends.webhook.settings import WebhookSettings
+from sparrow.server.cluster_settings import ClusterSettings
 from sparrow.server.data_directory import read_mode
 from sparrow.server.listeners import (
     ADDRESS,
@@ -451,6 +452,7 @@ class ServerConfig:
     webhooks: WebhookSettings = nested(WebhookSettings)
     seeds: SeedSettings = nested(SeedSettings)
     storage: StorageOptions = nested(StorageOptions)
+    cluster: ClusterSettings = nested(ClusterSettings)
     drain_timeout_ms: int = option(
         "drain_timeout", duration(0, 3_600_000), 10_000, "Maximum time that a stop waits for clients."
     )

@@ -51,8 +51,13 @@ def bootstrap_of(host: str, port: int) -> str:
     return f"[{reachable}]:{port}" if ":" in reachable else f"{reachable}:{port}"
 
 
-def banner(ready: Ready, *, topics: int, free_bytes: int, access: str) -> str:
-    """Return the block of text that says which listener is where, and where the data is."""
+def banner(ready: Ready, *, topics: int, free_bytes: int | None, access: str) -> str:
+    """Return the block of text that says which listener is where, and where the data is.
+
+    Args:
+        free_bytes: None: the data has no limit of its own.
+    """
+    free = "" if free_bytes is None else f", {format_size(free_bytes)} free"
     lines = [
         f"Sparrow {ready.version} is ready (pid {ready.pid})",
         f"  clients   {ready.url}",
@@ -64,7 +69,7 @@ def banner(ready: Ready, *, topics: int, free_bytes: int, access: str) -> str:
             else []
         ),
         f"  access    {access}",
-        f"  data      {ready.data_dir} ({counted(topics, 'topic')}, {format_size(free_bytes)} free)",
+        f"  data      {ready.data_dir} ({counted(topics, 'topic')}{free})",
         "  stop      Ctrl-C or SIGTERM",
     ]
     return "\n".join(lines)

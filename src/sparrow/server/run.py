@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sparrow.base.errors import SparrowError
+from sparrow.base.errors import InvalidConfig, SparrowError
 from sparrow.records.validation import IS_COMPILED
 from sparrow.server.files import allow_connections
 from sparrow.server.server import Server
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from sparrow.server.config import ServerConfig
+    from sparrow.server.ready import Ready
 
 log = logging.getLogger("sparrow.server")
 
@@ -59,9 +60,33 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 async def _serve(config: ServerConfig, read_again: Callable[[], ServerConfig] | None) -> None:
+    if config.cluster.is_on:
+        await _serve_in_cluster(config, read_again)
+        return
     server = Server(config, read_again=read_again)
     with _signals(partial(_reload, server)) as stopped:
         await _run_until(stopped, server, config)
+
+
+async def _serve_in_cluster(config: ServerConfig, read_again: Callable[[], ServerConfig] | None) -> None:
+    try:
+        from sparrow.server.cluster import ClusterServer
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(
+            f"cluster.ledger needs the package {error.name}; install it with: "
+            "pip install 'sparrow-broker[cluster]'"
+        ) from None
+    cluster = ClusterServer(config, read_again, _tell_ready)
+
+    async def reload() -> None:
+        if cluster.server is not None:
+            await _reload(cluster.server)
+
+    with _signals(reload) as stopped:
+        freezing = asyncio.get_running_loop().create_task(_freeze_what_is_loaded_later())
+        await cluster.run(stopped)
+        freezing.cancel()
+    log.info("stopped")
 
 
 async def _run_until(stopped: asyncio.Future[str], server: Server, config: ServerConfig) -> None:
@@ -70,14 +95,18 @@ async def _run_until(stopped: asyncio.Future[str], server: Server, config: Serve
     gc.freeze()
     gc.enable()
     freezing = asyncio.get_running_loop().create_task(_freeze_what_is_loaded_later())
-    print(server.banner(), file=sys.stderr, flush=True)
-    checks = "compiled code" if IS_COMPILED else "Python code"
-    log.info("ready", extra={"url": ready.url, "data_dir": ready.data_dir, "records_are_checked_by": checks})
+    _tell_ready(server, ready)
     name = await stopped
     freezing.cancel()
     log.info("stopping", extra={"signal": name, "drain_timeout_ms": config.drain_timeout_ms})
     await server.stop()
     log.info("stopped")
+
+
+def _tell_ready(server: Server, ready: Ready) -> None:
+    print(server.banner(), file=sys.stderr, flush=True)
+    checks = "compiled code" if IS_COMPILED else "Python code"
+    log.info("ready", extra={"url": ready.url, "data_dir": ready.data_dir, "records_are_checked_by": checks})
 
 
 async def _freeze_what_is_loaded_later() -> None:

@@ -43,6 +43,7 @@ class Server:
         open_stores: opens the stores; default: those of the data directory.
         read_again: reads the configuration again for `reload`; without it only the files that the
             configuration names are read again.
+        data: the place of the data for people; "": the data directory.
 
     Raises (from the constructor):
         InvalidConfig: a public address without authentication, or a file of tokens, users or
@@ -54,8 +55,11 @@ class Server:
         config: ServerConfig,
         open_stores: OpenStores = open_local_stores,
         read_again: Callable[[], ServerConfig] | None = None,
+        *,
+        data: str = "",
     ) -> None:
         self.config = config
+        self._data = data
         self._read_again = read_again or (lambda: config)
         self._open_stores = open_stores
         self._access = ServerAccess(config)
@@ -84,7 +88,7 @@ class Server:
         self._broker.reload.work = ConfigLoader(config, self._read_again, self._access).load
         self._frontends = Frontends(config, self._broker, self._access, logins)
         addresses = await self._frontends.open()
-        self.ready = _ready(config, addresses, has_tls=self._access.native_tls is not None)
+        self.ready = _ready(config, addresses, self._data, has_tls=self._access.native_tls is not None)
         if config.ready_file:
             write_ready_file(config.ready_file, self.ready)
         return self.ready
@@ -107,7 +111,7 @@ class Server:
         return banner(
             self.ready,
             topics=topics,
-            free_bytes=_free_bytes(self.ready.data_dir),
+            free_bytes=None if self._data else _free_bytes(self.ready.data_dir),
             access=self._access.describe(self._broker),
         )
 
@@ -133,7 +137,7 @@ class Server:
                     remove_ready_file(self.config.ready_file)
 
 
-def _ready(config: ServerConfig, addresses: ListenAddresses, *, has_tls: bool) -> Ready:
+def _ready(config: ServerConfig, addresses: ListenAddresses, data: str, *, has_tls: bool) -> Ready:
     host, port = config.native_host, addresses.native_port
     return Ready(
         os.getpid(),
@@ -141,7 +145,7 @@ def _ready(config: ServerConfig, addresses: ListenAddresses, *, has_tls: bool) -
         url_of(host, port, has_tls=has_tls),
         host,
         port,
-        os.path.abspath(config.data_dir),
+        data or os.path.abspath(config.data_dir),
         addresses.kafka,
         addresses.http,
         addresses.seeds,

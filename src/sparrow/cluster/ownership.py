@@ -1,0 +1,211 @@
+"""A node of a cluster, and the shard that it may own.
+
+A node has a row in the ledger that expires, and renews it. It owns the shard from a take until
+another node takes it. That is certain for commits, which carry the epoch. Answers that need no
+commit (reads) are given only while the node trusts its lease: until `TRUST_S` after the moment in
+which the last successful renewal was *sent*, by a clock that also runs while the machine or the
+process sleeps. The row expires later than that, so nobody else owns the shard before.
+
+A node whose session at the ledger ended is likely to be dead: its lock is free. A standby waits for
+`GRACE_S`, in which a node that lives gets its lock again, and then takes the shard. It does not
+where the ledger itself was started lately, which frees all locks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import SparrowError
+from sparrow.cluster.errors import LedgerUnavailable, NotOwner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sparrow.cluster.ledger import Ledger, LedgerStatus, NodeInfo, Taken
+
+_LOG = logging.getLogger(__name__)
+TTL_MS: Final = 10_000
+TRUST_S: Final = 8.0
+RENEW_S: Final = 2.0
+RETRY_S: Final = 0.25
+POLL_S: Final = 0.1
+GRACE_S: Final = 1.0
+SETTLED_MS: Final = 15_000
+"""Time after the start of the ledger's server in which a free lock says nothing."""
+
+
+def boot_time() -> float:
+    """Return seconds since the machine was started, also while it slept."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class Ownership:
+    """One node, and its claim on one shard. Loop thread only.
+
+    Args:
+        addresses: of the node's listeners, by their names; other nodes tell them to clients.
+        now: seconds of a clock that never stands still; for tests.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        addresses: Mapping[str, str],
+        *,
+        shard: int = 0,
+        now: Callable[[], float] = boot_time,
+    ) -> None:
+        self._ledger = ledger
+        self._addresses = addresses
+        self._shard = shard
+        self._now = now
+        self.node = -1
+        """The node's id in the ledger; -1 before `join`."""
+        self.epoch = -1
+        """The epoch of the last take; -1: this node does not own the shard."""
+        self._trusted_until = float("-inf")
+        self._renewing: asyncio.Task[None] | None = None
+        self._renew_now = asyncio.Event()
+        self._is_draining = False
+        self._lost_lock_since: tuple[int, float] | None = None
+        """(owner whose lock is free, since when)."""
+
+    async def join(self) -> None:
+        """Register the node, and begin to renew its row.
+
+        Raises:
+            LedgerUnavailable, InvalidConfig
+        """
+        sent_at = self._now()
+        self.node = await self._ledger.join(uuid.uuid4(), self._addresses, TTL_MS)
+        self._trusted_until = sent_at + TRUST_S
+        if self._renewing is None:
+            self._renewing = asyncio.get_running_loop().create_task(self._renew())
+            self._ledger.watch(self._renew_now.set)
+
+    async def _renew(self) -> None:
+        delay_s = RENEW_S
+        while True:
+            try:
+                async with asyncio.timeout(delay_s):
+                    await self._renew_now.wait()
+            except TimeoutError:
+                pass
+            self._renew_now.clear()
+            delay_s = RENEW_S if await self._renew_once() else RETRY_S
+
+    async def _renew_once(self) -> bool:
+        sent_at = self._now()
+        try:
+            is_known = await self._ledger.renew(
+                self.node, TTL_MS, self._addresses, draining=self._is_draining
+            )
+            if not is_known:  # it was away for so long that its row is gone
+                self.node = await self._ledger.join(uuid.uuid4(), self._addresses, TTL_MS)
+                self.epoch = -1
+        except SparrowError as error:
+            _LOG.warning("the node's row was not renewed: %s", error.text)
+            return False
+        self._trusted_until = sent_at + TRUST_S
+        return True
+
+    # ── owning ──
+
+    @property
+    def is_trusted(self) -> bool:
+        """True if no other node can own the shard by now, if this one took it."""
+        return self._now() < self._trusted_until
+
+    def check_lease(self) -> None:
+        """Raise NotOwner if another node may own the shard by now."""
+        if not self.is_trusted:
+            raise NotOwner("this broker has lost the cluster's ledger; connect to another one")
+
+    async def stand_by(self) -> Taken:
+        """Wait until the shard can be taken, and take it."""
+        while True:
+            try:
+                status = await self._ledger.status()
+                dead = self._judge(status)
+                if self.is_trusted and not self._is_draining and self._may_take(status, dead):
+                    taken = await self._ledger.take(self._shard, self.node, dead)
+                    if taken is not None:
+                        self.epoch = taken.epoch
+                        return taken
+            except LedgerUnavailable as error:
+                _LOG.warning("the standby cannot look: %s", error.text)
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(POLL_S)
+
+    def _owner(self, status: LedgerStatus) -> tuple[int | None, NodeInfo | None]:
+        owner = next(each.owner for each in status.shards if each.id == self._shard)
+        return owner, next((node for node in status.nodes if node.id == owner), None)
+
+    def _may_take(self, status: LedgerStatus, dead: int | None) -> bool:
+        owner, node = self._owner(status)
+        return owner in (None, self.node, dead) or node is None or node.expires_in_ms <= 0
+
+    def _judge(self, status: LedgerStatus) -> int | None:
+        """Return the owner if its session has been gone for long enough; else None."""
+        owner, node = self._owner(status)
+        if owner is None or node is None or node.is_connected or status.up_ms < SETTLED_MS:
+            self._lost_lock_since = None
+            return None
+        if self._lost_lock_since is None or self._lost_lock_since[0] != owner:
+            self._lost_lock_since = (owner, self._now())
+        return owner if self._now() - self._lost_lock_since[1] >= GRACE_S else None
+
+    async def retake(self) -> Taken:
+        """Take the own shard again, as often as the ledger does not answer.
+
+        Raises:
+            NotOwner: another node has it.
+        """
+        while True:
+            try:
+                taken = await self._ledger.take(self._shard, self.node)
+            except LedgerUnavailable:
+                await asyncio.sleep(RETRY_S)
+                continue
+            if taken is None:
+                raise NotOwner("another broker owns the data by now; connect again")
+            self.epoch = taken.epoch
+            return taken
+
+    async def release(self) -> None:
+        """Let the shard go, so that a standby takes it at once.
+
+        Raises:
+            LedgerUnavailable: a standby takes it when the node's row has expired.
+        """
+        epoch, self.epoch = self.epoch, -1
+        if epoch >= 0:
+            await self._ledger.release(self._shard, epoch)
+
+    async def announce(self, addresses: Mapping[str, str]) -> None:
+        """Change the addresses of the node's listeners."""
+        self._addresses = addresses
+        await self._renew_once()
+
+    async def drain(self) -> None:
+        """Take nothing any more, and say so."""
+        self._is_draining = True
+        await self._renew_once()
+
+    async def leave(self) -> None:
+        """Stop renewing, and remove the node's row."""
+        renewing, self._renewing = self._renewing, None
+        if renewing is not None:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+        self._trusted_until = float("-inf")
+        try:
+            await self._ledger.leave(self.node)
+        except LedgerUnavailable as error:
+            _LOG.warning("the node's row stays until it expires: %s", error.text)

@@ -1,0 +1,288 @@
+"""A server of a cluster: it stands by until it owns the shard, then it is a broker over the shard,
+until it stops or loses it.
+
+A standby is registered in the ledger, and its listeners are closed: clients that are told both
+addresses, and load balancers, find the owner. A server that has lost the shard drops all that it
+has in memory, and stands by again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from sparrow.base.errors import InvalidConfig, SparrowError
+from sparrow.cluster.committer import CommitOptions
+from sparrow.cluster.errors import NotOwner, ObjectMissing, ObjectsUnavailable
+from sparrow.cluster.objects import open_objects
+from sparrow.cluster.ownership import Ownership
+from sparrow.cluster.postgres import PostgresLedger
+from sparrow.cluster.shard import OwnedShard
+from sparrow.server.cluster_settings import check_cluster
+from sparrow.server.listeners import OFF
+from sparrow.server.ready import bootstrap_of
+from sparrow.server.server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from contextlib import AsyncExitStack
+
+    from sparrow.cluster.ledger import Ledger, Taken
+    from sparrow.cluster.objects import Objects
+    from sparrow.meta.store import MetaStore
+    from sparrow.server.config import ServerConfig
+    from sparrow.server.ready import Ready
+    from sparrow.storage.store import LogStore
+
+log = logging.getLogger("sparrow.server")
+
+IDENTITY_KEY: Final = "sparrow-cluster"
+"""The object that has the id of the cluster that a bucket belongs to."""
+PROBE_KEY: Final = "probe"
+MAX_CLOCK_MS: Final = 1000
+START_S: Final = 30.0
+"""Time for which a start waits for the engines."""
+
+
+class ClusterNode:
+    """The engines of a cluster, and this node's claim. Use `open`."""
+
+    def __init__(self, config: ServerConfig, ledger: Ledger, objects: Objects) -> None:
+        self._config = config
+        self.ledger = ledger
+        self.objects = objects
+        self.ownership = Ownership(ledger, addresses_of(config))
+        self.lost: asyncio.Future[SparrowError] = asyncio.get_running_loop().create_future()
+        """Done when the shard is lost."""
+        self._taken: Taken | None = None
+        self._shard: OwnedShard | None = None
+
+    @classmethod
+    async def open(cls, config: ServerConfig) -> ClusterNode:
+        """Open both engines, check them, and register the node.
+
+        Raises:
+            InvalidConfig, NewerFormat: the cluster cannot be used; the sentence has the remedy.
+            LedgerUnavailable, ObjectsUnavailable: an engine does not answer.
+        """
+        check_cluster(config.cluster)
+        ledger, objects = PostgresLedger(config.cluster.ledger), open_objects(config.cluster.objects)
+        try:
+            async with asyncio.timeout(START_S):
+                await check_engines(ledger, objects)
+                node = cls(config, ledger, objects)
+                await node.ownership.join()
+        except TimeoutError:
+            await ledger.close()
+            raise InvalidConfig(
+                f"{ledger.location} and {objects.location} did not answer in {START_S:.0f} s; "
+                "check that both can be reached"
+            ) from None
+        except BaseException:
+            await ledger.close()
+            raise
+        return node
+
+    async def stand_by(self) -> None:
+        """Wait until this node owns the shard."""
+        self._taken = await self.ownership.stand_by()
+
+    async def open_stores(self, config: ServerConfig, opening: AsyncExitStack) -> tuple[LogStore, MetaStore]:
+        """Open the stores of the shard that this node has taken; see `server.engine.OpenStores`."""
+        assert self._taken is not None
+        begun = time.perf_counter()
+        content = await self.ledger.load(0)
+        self.lost = asyncio.get_running_loop().create_future()
+        shard = self._shard = OwnedShard(
+            content,
+            self._taken,
+            self.ledger,
+            self.objects,
+            connect=lambda: PostgresLedger(config.cluster.ledger),
+            retake=self.ownership.retake,
+            when_lost=self._lose,
+            check_lease=self.ownership.check_lease,
+            options=CommitOptions(linger_s=config.cluster.linger_ms / 1000),
+            cache_bytes=config.cluster.cache_bytes,
+        )
+        opening.push_async_callback(shard.close)
+        log.info(
+            "the shard is loaded",
+            extra={
+                "epoch": self._taken.epoch,
+                "seq": self._taken.seq,
+                "entries": len(content.entries),
+                "commits": len(content.wal),
+                "took_ms": round((time.perf_counter() - begun) * 1000),
+            },
+        )
+        return shard.logs, shard.meta
+
+    def _lose(self, error: SparrowError) -> None:
+        if not self.lost.done():
+            self.lost.set_result(error)
+
+    async def abandon(self) -> None:
+        """End the stores without committing anything: the shard is another node's, or may be."""
+        shard, self._shard = self._shard, None
+        self.ownership.epoch = -1
+        if shard is not None:
+            await shard.abandon(NotOwner("another broker owns the data by now; connect again"))
+
+    async def hand_over(self) -> None:
+        """Let the shard go, after its stores were closed."""
+        try:
+            await self.ownership.release()
+        except SparrowError as error:
+            log.warning("the shard was not handed over: %s", error.text)
+
+    async def close(self) -> None:
+        """Leave the cluster."""
+        await self.ownership.leave()
+        await self.ledger.close()
+
+
+def addresses_of(config: ServerConfig, ready: Ready | None = None) -> dict[str, str]:
+    """Return the addresses of the node's listeners, as its clients reach them.
+
+    Args:
+        ready: of the running server: the ports that were free.
+    """
+    native_port = config.native_port if ready is None else ready.port
+    found = {"native": bootstrap_of(config.native_host, native_port)}
+    if config.kafka_port != OFF:
+        bound = bootstrap_of(config.kafka_host, config.kafka_port) if ready is None else ready.kafka
+        found["kafka"] = config.kafka_advertised or bound
+    if config.http_port != OFF:
+        bound = bootstrap_of(config.http_host, config.http_port)
+        found["http"] = bound if ready is None else ready.http
+    return found
+
+
+async def check_engines(ledger: Ledger, objects: Objects) -> str:
+    """Check both engines at a start. Return the cluster's id.
+
+    Raises:
+        InvalidConfig, NewerFormat, LedgerUnavailable
+    """
+    check = await ledger.open()
+    sent_ms = time.time_ns() // 1_000_000
+    check = await ledger.open()
+    received_ms = time.time_ns() // 1_000_000
+    ahead_ms = sent_ms - check.now_ms if sent_ms > check.now_ms else min(received_ms - check.now_ms, 0)
+    if abs(ahead_ms) > MAX_CLOCK_MS:
+        direction = "ahead of" if ahead_ms > 0 else "behind"
+        raise InvalidConfig(
+            f"the clock of this machine is {abs(ahead_ms)} ms {direction} that of {ledger.location}; "
+            "keep both with NTP"
+        )
+    for warning in check.warnings:
+        log.warning(warning)
+    try:
+        await _check_objects(objects, check.cluster_id.encode(), ledger.location)
+    except ObjectsUnavailable as error:
+        raise InvalidConfig(f"the object store cannot be used: {error.text}") from None
+    return check.cluster_id
+
+
+async def _check_objects(objects: Objects, cluster_id: bytes, ledger: str) -> None:
+    await objects.put(PROBE_KEY, [cluster_id])
+    if await objects.get(PROBE_KEY) != cluster_id:
+        raise InvalidConfig(
+            f"{objects.location} gave other bytes than were written to it; "
+            "a cluster needs a store that reads what it wrote"
+        )
+    try:
+        found = await objects.get(IDENTITY_KEY)
+    except ObjectMissing:
+        await objects.put(IDENTITY_KEY, [cluster_id])
+        found = await objects.get(IDENTITY_KEY)
+    if found != cluster_id:
+        raise InvalidConfig(
+            f"{objects.location} belongs to the cluster {found.decode(errors='replace')[:40]}, "
+            f"and {ledger} is {cluster_id.decode()}; give each cluster a prefix and a database of its own"
+        )
+
+
+class ClusterServer:
+    """A server of a cluster, from its start to its end.
+
+    Args:
+        when_ready: called with the server each time clients can connect.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        read_again: Callable[[], ServerConfig] | None,
+        when_ready: Callable[[Server, Ready], None],
+    ) -> None:
+        self._config = config
+        self._read_again = read_again
+        self._when_ready = when_ready
+        self.server: Server | None = None
+        """The server while this node owns the shard."""
+
+    async def run(self, stopped: asyncio.Future[str]) -> None:
+        """Serve and stand by until `stopped` is done.
+
+        Raises:
+            SparrowError: the start failed; see `ClusterNode.open` and `Server.start`.
+        """
+        node = await ClusterNode.open(self._config)
+        try:
+            while not stopped.done():
+                log.info("standing by", extra={"node": node.ownership.node, "ledger": node.ledger.location})
+                if await _first(node.stand_by(), stopped):
+                    await self._serve(node, stopped)
+        finally:
+            await node.close()
+
+    async def _serve(self, node: ClusterNode, stopped: asyncio.Future[str]) -> None:
+        """Serve while the shard is this node's."""
+        config = self._config
+        config = replace(config, broker=replace(config.broker, node_id=node.ownership.node))
+        self.server = server = Server(config, node.open_stores, self._read_again, data=node.objects.location)
+        try:
+            ready = await server.start()
+        except NotOwner as error:
+            log.warning("the shard was lost while it was loaded: %s", error.text)
+            await self._abandon(server, node)
+            return
+        self._when_ready(server, ready)
+        await node.ownership.announce(addresses_of(config, ready))
+        waits: list[asyncio.Future[Any]] = [stopped, node.lost]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if node.lost.done():
+            log.warning("the shard is lost, standing by: %s", node.lost.result().text)
+            await self._abandon(server, node)
+            return
+        log.info("stopping", extra={"signal": stopped.result(), "drain_timeout_ms": config.drain_timeout_ms})
+        await node.ownership.drain()
+        await server.stop()
+        await node.hand_over()
+
+    async def _abandon(self, server: Server, node: ClusterNode) -> None:
+        """Drop all that the broker has in memory."""
+        self.server = None
+        await node.abandon()
+        try:
+            await server.stop(0)
+        except (SparrowError, TimeoutError) as error:
+            log.debug("ending a broker that lost its shard: %s", error)
+
+
+async def _first(work: Coroutine[Any, Any, None], stopped: asyncio.Future[str]) -> bool:
+    """Return True if the work is done, False if `stopped` came first, which cancels the work."""
+    task = asyncio.get_running_loop().create_task(work)
+    waits: list[asyncio.Future[Any]] = [task, stopped]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return False
+    task.result()
+    return True

@@ -1,0 +1,118 @@
+"""Merged payloads have the same batches; objects that nothing names are deleted, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparrow.base.clock import ManualClock
+from sparrow.cluster.collect import DEAD_MS, collect_dead, collect_orphans
+from sparrow.cluster.committer import CommitOptions, object_key
+from sparrow.cluster.ledger import Commit
+from sparrow.cluster.ledger_model import LedgerState, MemoryLedger
+from sparrow.cluster.merge import MergeOptions, merge
+from sparrow.cluster.objects_model import MemoryObjects
+from sparrow.storage.store import LogConfig, LogId
+from tests.cluster.shards import ShardBench
+from tests.conformance.ledger import joined, taken
+from tests.conformance.log_store import ORDERS
+from tests.storage.batches import kept, numbered, read_batches
+
+OTHER = LogId("orders", ORDERS.topic_id, 1)
+AT_ONCE = MergeOptions(max_rows=0)
+HOUR_MS = 3_600_000
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.lists(st.sampled_from(["a", "b", "both", "merge", "retention"]), min_size=3, max_size=25),
+    inline=st.sampled_from([0, 200, 1 << 16]),
+)
+def test_merging_changes_no_batch(seed: list[str], inline: int) -> None:
+    async def run() -> None:
+        bench = ShardBench(options=CommitOptions(inline_bytes=inline, linger_s=0.0))
+        shard = bench.open()
+        config = LogConfig(retention_ms=-1, retention_bytes=700)
+        logs = {"a": shard.logs.open(ORDERS, config), "b": shard.logs.open(OTHER, config)}
+        for number, what in enumerate(seed):
+            if what == "merge":
+                before = {name: (await read_batches(log), log.size_bytes) for name, log in logs.items()}
+                await merge(shard.logs.logs(), shard.committer, 0, MergeOptions(max_rows=0, min_bytes=0))
+                assert {n: (await read_batches(log), log.size_bytes) for n, log in logs.items()} == before
+            elif what == "retention":
+                for log in logs.values():
+                    await log.enforce_retention(0)
+            else:
+                chosen = [log for name, log in logs.items() if what in (name, "both")]
+                await asyncio.gather(*(log.append([numbered(number, 3)]) for log in chosen))
+        expected = {name: (await read_batches(log), log.start_offset) for name, log in logs.items()}
+        await shard.close()
+        shard = bench.open()
+        for name, log_id in (("a", ORDERS), ("b", OTHER)):
+            log = shard.logs.open(log_id, config)
+            assert (await read_batches(log), log.start_offset) == expected[name]
+            await kept(log, numbered(99))
+        rows = bench.state.shards[0].wal.values()
+        named = {row.object_key for row, _ in rows if row.object_key is not None}
+        assert named <= bench.content.keys(), "what a row names is there"
+        await shard.close()
+
+    asyncio.run(run())
+
+
+async def test_many_small_commits_become_one_object_and_their_rows_go() -> None:
+    bench = ShardBench()
+    shard = bench.open()
+    log, other = shard.logs.open(ORDERS, LogConfig()), shard.logs.open(OTHER, LogConfig())
+    for number in range(50):
+        await kept(log, numbered(number))
+        await kept(other, numbered(number))
+    before = await read_batches(log)
+    assert await merge(shard.logs.logs(), shard.committer, 0) == 0
+    assert await merge(shard.logs.logs(), shard.committer, 0, AT_ONCE) == 100
+    assert await merge(shard.logs.logs(), shard.committer, 0, AT_ONCE) == 0, "an idle cluster merges nothing"
+    assert len(bench.content) == 1
+    await kept(log, numbered(50))
+    assert len(bench.state.shards[0].wal) == 2
+    assert (await read_batches(log))[:-1] == before
+    await shard.close()
+
+
+async def test_dead_objects_are_deleted_after_a_while() -> None:
+    clock = ManualClock()
+    state, objects = LedgerState(clock), MemoryObjects()
+    ledger = MemoryLedger(state)
+    epoch = (await taken(ledger, await joined(ledger))).epoch
+    for seq in (1, 2):
+        await objects.put(f"w/{seq}", [b"data"])
+        await ledger.commit(0, epoch, Commit(seq, 0, b"m", None, f"w/{seq}", clock.wall_ms()))
+    await ledger.commit(0, epoch, Commit(3, 0, drops=[1]))
+    assert await collect_dead(ledger, objects) == 0
+    clock.advance(DEAD_MS / 1000)
+    objects.is_down = True
+    try:
+        await collect_dead(ledger, objects)
+    except Exception:  # the next round finds them again
+        objects.is_down = False
+    assert await collect_dead(ledger, objects) == 1
+    assert list(objects.content) == ["w/2"]
+    assert state.garbage == {}
+
+
+async def test_orphans_are_deleted_and_what_may_still_be_committed_is_not() -> None:
+    clock = ManualClock()
+    state, objects = LedgerState(clock), MemoryObjects()
+    ledger = MemoryLedger(state)
+    epoch = (await taken(ledger, await joined(ledger))).epoch
+    named, orphan = (object_key("w", clock.wall_ms()) for _ in range(2))
+    await ledger.commit(0, epoch, Commit(1, 0, b"m", None, named, clock.wall_ms()))
+    clock.advance(4 * HOUR_MS / 1000)
+    young = object_key("w", clock.wall_ms())
+    for key in (named, orphan, young, "sparrow-cluster", "probe"):
+        await objects.put(key, [b"data"])
+    assert await collect_orphans(ledger, objects, clock.wall_ms(), hours=1) == 0
+    assert await collect_orphans(ledger, objects, clock.wall_ms(), hours=3) == 1
+    assert sorted(objects.content) == sorted([named, young, "sparrow-cluster", "probe"])
+    assert await collect_orphans(ledger, objects, clock.wall_ms()) == 0
