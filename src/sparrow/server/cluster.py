@@ -9,6 +9,7 @@ has in memory, and stands by again.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import time
 from dataclasses import replace
@@ -21,6 +22,7 @@ from sparrow.cluster.objects import open_objects
 from sparrow.cluster.ownership import Ownership
 from sparrow.cluster.postgres import PostgresLedger
 from sparrow.cluster.shard import OwnedShard
+from sparrow.cluster.upkeep import ShardUpkeep
 from sparrow.server.cluster_settings import check_cluster
 from sparrow.server.listeners import OFF
 from sparrow.server.ready import bootstrap_of
@@ -59,6 +61,7 @@ class ClusterNode:
         """Done when the shard is lost."""
         self._taken: Taken | None = None
         self._shard: OwnedShard | None = None
+        self._upkeep: ShardUpkeep | None = None
 
     @classmethod
     async def open(cls, config: ServerConfig) -> ClusterNode:
@@ -109,6 +112,7 @@ class ClusterNode:
             cache_bytes=config.cluster.cache_bytes,
         )
         opening.push_async_callback(shard.close)
+        self._upkeep = ShardUpkeep(shard, self.ledger, self.objects)
         log.info(
             "the shard is loaded",
             extra={
@@ -127,10 +131,22 @@ class ClusterNode:
 
     async def abandon(self) -> None:
         """End the stores without committing anything: the shard is another node's, or may be."""
+        await self.stop_upkeep()
         shard, self._shard = self._shard, None
         self.ownership.epoch = -1
         if shard is not None:
             await shard.abandon(NotOwner("another broker owns the data by now; connect again"))
+
+    def start_upkeep(self) -> None:
+        """Begin to merge, and to collect garbage."""
+        if self._upkeep is not None:
+            self._upkeep.start()
+
+    async def stop_upkeep(self) -> None:
+        """Stop that; the stores may be closed then."""
+        upkeep, self._upkeep = self._upkeep, None
+        if upkeep is not None:
+            await upkeep.stop()
 
     async def hand_over(self) -> None:
         """Let the shard go, after its stores were closed."""
@@ -234,6 +250,7 @@ class ClusterServer:
         """
         node = await ClusterNode.open(self._config)
         try:
+            await asyncio.to_thread(_load_broker)
             while not stopped.done():
                 log.info("standing by", extra={"node": node.ownership.node, "ledger": node.ledger.location})
                 if await _first(node.stand_by(), stopped):
@@ -253,6 +270,7 @@ class ClusterServer:
             await self._abandon(server, node)
             return
         self._when_ready(server, ready)
+        node.start_upkeep()
         await node.ownership.announce(addresses_of(config, ready))
         waits: list[asyncio.Future[Any]] = [stopped, node.lost]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -262,6 +280,7 @@ class ClusterServer:
             return
         log.info("stopping", extra={"signal": stopped.result(), "drain_timeout_ms": config.drain_timeout_ms})
         await node.ownership.drain()
+        await node.stop_upkeep()
         await server.stop()
         await node.hand_over()
 
@@ -273,6 +292,13 @@ class ClusterServer:
             await server.stop(0)
         except (SparrowError, TimeoutError) as error:
             log.debug("ending a broker that lost its shard: %s", error)
+
+
+def _load_broker() -> None:
+    """Load what a takeover needs, so that it only has to read the ledger."""
+    importlib.import_module("sparrow.broker.broker")
+    for name in ("native", "kafka", "http"):
+        importlib.import_module(f"sparrow.frontends.{name}.frontend")
 
 
 async def _first(work: Coroutine[Any, Any, None], stopped: asyncio.Future[str]) -> bool:

@@ -1,0 +1,220 @@
+"""Who owns the shard: leases, free locks, and clocks that jump."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from sparrow.base.clock import ManualClock
+from sparrow.base.errors import InvalidConfig
+from sparrow.cluster import ownership as rules
+from sparrow.cluster.errors import LedgerUnavailable, NotOwner
+from sparrow.cluster.ledger import Commit
+from sparrow.cluster.ledger_model import LedgerState, MemoryLedger
+from sparrow.cluster.objects_model import MemoryObjects
+from sparrow.cluster.ownership import Ownership
+
+
+class Nodes:
+    """Nodes of a cluster whose time a test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rules, "POLL_S", 0.001)
+        monkeypatch.setattr(rules, "RETRY_S", 0.001)
+        monkeypatch.setattr(rules, "RENEW_S", 3600)  # the tests renew
+        self.clock = ManualClock()
+        self.state = LedgerState(self.clock)
+        self.made: list[Ownership] = []
+
+    async def join(self, name: str) -> tuple[Ownership, MemoryLedger]:
+        ledger = MemoryLedger(self.state)
+        node = Ownership(ledger, {"kafka": name}, now=self.clock.monotonic)
+        await node.join()
+        self.made.append(node)
+        return node, ledger
+
+    async def end(self) -> None:
+        self.state.is_down = False
+        for node in self.made:
+            await node.leave()
+
+
+async def settle(condition: Callable[[], bool] = lambda: False, rounds: int = 100) -> None:
+    for _ in range(rounds):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def nodes(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    nodes = Nodes(monkeypatch)
+    yield nodes
+    await nodes.end()
+
+
+async def test_a_standby_takes_what_has_expired_and_nothing_before(nodes: Nodes) -> None:
+    owner, _ = await nodes.join("a")
+    standby, _ = await nodes.join("b")
+    first = await owner.stand_by()
+    waiting = asyncio.create_task(standby.stand_by())
+    for _ in range(9):
+        nodes.clock.advance(1)
+        await standby._renew_once()
+        await settle(waiting.done, 10)
+        assert not waiting.done()
+    nodes.clock.advance(2)
+    await standby._renew_once()
+    assert (await waiting).epoch == first.epoch + 1
+    with pytest.raises(NotOwner):
+        await owner.retake()
+
+
+async def test_an_owner_answers_no_read_when_another_may_have_taken_over(nodes: Nodes) -> None:
+    owner, ledger = await nodes.join("a")
+    await owner.stand_by()
+    owner.check_lease()
+    nodes.state.is_down = True
+    nodes.clock.advance(7.9)
+    owner.check_lease()
+    assert not await owner._renew_once()
+    nodes.clock.advance(0.2)
+    with pytest.raises(NotOwner):
+        owner.check_lease()
+    nodes.state.is_down = False
+    assert await owner._renew_once()
+    owner.check_lease()
+    assert await ledger.commit(0, owner.epoch, Commit(1, 0, b"m", b"b"))
+
+
+async def test_a_renewal_counts_from_when_it_was_sent(nodes: Nodes) -> None:
+    owner, ledger = await nodes.join("a")
+    renew = ledger.renew
+
+    async def slow(*arguments: object, **options: object) -> bool:
+        found = await renew(*arguments, **options)  # type: ignore[arg-type]
+        nodes.clock.advance(7)  # the answer is on its way, or the process was stopped
+        return found
+
+    ledger.renew = slow  # type: ignore[method-assign]
+    assert await owner._renew_once()
+    owner.check_lease()
+    nodes.clock.advance(1)
+    with pytest.raises(NotOwner):
+        owner.check_lease()
+
+
+async def test_a_free_lock_lets_a_standby_take_over_early(nodes: Nodes) -> None:
+    owner, ledger = await nodes.join("a")
+    standby, _ = await nodes.join("b")
+    await owner.stand_by()
+    waiting = asyncio.create_task(standby.stand_by())
+    await settle(rounds=10)
+    await ledger.close()
+    await settle(waiting.done, 20)
+    assert not waiting.done()
+    nodes.clock.advance(1.1)
+    await settle(waiting.done)
+    assert waiting.done()
+
+
+async def test_a_node_that_gets_its_lock_again_stays_the_owner(nodes: Nodes) -> None:
+    owner, ledger = await nodes.join("a")
+    standby, _ = await nodes.join("b")
+    await owner.stand_by()
+    waiting = asyncio.create_task(standby.stand_by())
+    await settle(rounds=10)
+    ledger.disconnect()  # it is told, and renews at once
+    await settle(lambda: nodes.state.nodes[owner.node].is_connected)
+    nodes.clock.advance(1.1)
+    await settle(waiting.done, 20)
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_locks_that_a_restart_of_the_ledger_freed_say_nothing(nodes: Nodes) -> None:
+    owner, ledger = await nodes.join("a")
+    standby, _ = await nodes.join("b")
+    await owner.stand_by()
+    nodes.state.up_since_ms = nodes.clock.wall_ms()
+    await ledger.close()
+    waiting = asyncio.create_task(standby.stand_by())
+    for _ in range(7):
+        nodes.clock.advance(1)
+        await standby._renew_once()
+        await settle(waiting.done, 5)
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_an_owner_that_stops_hands_over_at_once(nodes: Nodes) -> None:
+    owner, _ = await nodes.join("a")
+    standby, _ = await nodes.join("b")
+    first = await owner.stand_by()
+    waiting = asyncio.create_task(standby.stand_by())
+    await owner.drain()
+    await owner.release()
+    assert (await waiting).epoch == first.epoch + 2
+    again = asyncio.create_task(owner.stand_by())
+    await standby.release()
+    await settle(again.done, 20)
+    assert not again.done(), "it stops, so it takes nothing"
+    again.cancel()
+
+
+async def test_an_own_shard_is_taken_again_as_often_as_it_needs(nodes: Nodes) -> None:
+    owner, ledger = await nodes.join("a")
+    first = await owner.stand_by()
+    nodes.state.is_down = True
+    again = asyncio.create_task(owner.retake())
+    await settle(rounds=10)
+    nodes.state.is_down = False
+    assert (await again).epoch == first.epoch + 1
+    assert not await ledger.commit(0, first.epoch, Commit(1, 0, b"m", b"b"))
+
+
+async def test_a_node_whose_row_is_gone_registers_again(nodes: Nodes) -> None:
+    node, _ = await nodes.join("a")
+    before = node.node
+    nodes.state.nodes.clear()
+    assert await node._renew_once()
+    assert node.node != before
+    assert nodes.state.nodes[node.node].addresses == {"kafka": "a"}
+
+
+# ── start-up checks ──
+
+
+async def test_a_bucket_belongs_to_one_cluster() -> None:
+    from sparrow.server.cluster import check_engines
+
+    objects = MemoryObjects()
+    first, second = MemoryLedger(LedgerState()), MemoryLedger(LedgerState())
+    assert await check_engines(first, objects) == await check_engines(first, objects)
+    with pytest.raises(InvalidConfig, match=r"belongs to the cluster .* of its own"):
+        await check_engines(second, objects)
+
+
+@pytest.mark.parametrize(("seconds", "direction"), [(-30, "ahead of"), (30, "behind")])
+async def test_clocks_that_differ_are_refused(seconds: int, direction: str) -> None:
+    from sparrow.base.clock import SystemClock
+    from sparrow.server.cluster import check_engines
+
+    clock = ManualClock(SystemClock().wall_ms() + seconds * 1000)
+    with pytest.raises(InvalidConfig, match=f"{direction} that of .* NTP"):
+        await check_engines(MemoryLedger(LedgerState(clock)), MemoryObjects())
+
+
+async def test_a_store_that_cannot_be_used_is_refused() -> None:
+    from sparrow.server.cluster import check_engines
+
+    objects = MemoryObjects()
+    objects.is_down = True
+    with pytest.raises(InvalidConfig, match="object store cannot be used"):
+        await check_engines(MemoryLedger(LedgerState()), objects)
+    state = LedgerState()
+    state.is_down = True
+    with pytest.raises(LedgerUnavailable):
+        await check_engines(MemoryLedger(state), MemoryObjects())

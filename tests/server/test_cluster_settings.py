@@ -1,0 +1,70 @@
+"""Options of cluster mode: both engines or none, and no secret where others see it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from sparrow.base.errors import InvalidConfig
+from sparrow.cli.serve import serve
+from sparrow.server.cluster_settings import ClusterSettings, check_cluster, check_flags
+from sparrow.server.config import load
+
+URL = "postgresql://sparrow:hidden-word@db/sparrow"
+
+
+def test_options_come_from_variables_and_are_secret() -> None:
+    config, resolved = load(
+        {}, {"SPARROW_LEDGER": URL, "SPARROW_OBJECTS": "s3://b/p?secret_access_key=hidden-word"}
+    )
+    assert config.cluster.is_on
+    assert config.cluster.ledger == URL
+    from sparrow.server.bootstrap.plain import plain_options
+
+    assert "hidden-word" not in str(plain_options(config, resolved))
+
+
+@pytest.mark.parametrize(
+    ("ledger", "objects", "text"),
+    [
+        (URL, "", r"cluster\.objects is not"),
+        ("", "s3://bucket", r"cluster\.ledger is not"),
+        ("mysql://sparrow:hidden-word@db/sparrow", "s3://bucket", "no URL of PostgreSQL"),
+    ],
+)
+def test_half_a_cluster_is_refused(ledger: str, objects: str, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=text) as raised:
+        check_cluster(ClusterSettings(ledger, objects))
+    assert "hidden-word" not in raised.value.text
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--ledger", URL),
+        ("--ledger", "postgresql://sparrow@db/sparrow?password=hidden-word"),
+        ("--objects", "s3://bucket/p?aws_secret_access_key=hidden-word"),
+        ("--objects", "az://box/p?sas_token=hidden-word"),
+    ],
+)
+def test_a_secret_on_the_command_line_is_refused(flag: str, value: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"\(ps\)") as raised:
+        serve([flag, value])
+    assert "hidden-word" not in raised.value.text
+
+
+def test_flags_without_secrets_are_taken() -> None:
+    check_flags({"cluster_ledger": "postgresql://sparrow@db/sparrow", "cluster_objects": "s3://b/p?region=x"})
+
+
+def test_a_broker_of_its_own_loads_nothing_of_the_cluster() -> None:
+    code = (
+        "import sys, sparrow.cli.serve, sparrow.server.run, sparrow.server.server, sparrow.broker.broker\n"
+        "found = [n for n in sys.modules if n.startswith(('sparrow.cluster', 'sparrow.server.cluster.'))"
+        " or n in ('asyncpg', 'obstore', 'sparrow.server.cluster')]\n"
+        "sys.exit(str(found) if found else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
