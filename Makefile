@@ -11,7 +11,7 @@ FUZZ_BATCHES ?= 100000
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports compiled pytest test-pythons bench bench-quick bench-spark crash fuzz compat audit clean
+.PHONY: help setup demo test lint types imports compiled pytest test-pythons bench bench-quick bench-spark crash test-cluster cluster-crash fuzz compat audit clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -63,6 +63,13 @@ bench-spark: setup  ## the Spark part alone; beside Spark's own Kafka connector 
 
 crash: setup  ## kill -9 under load, hundreds of rounds (ROUNDS=200)
 	SPARROW_CRASH_ROUNDS=$(ROUNDS) SPARROW_SPARK_KILLS=$(ROUNDS) $(BIN)/pytest tests/crash tests/spark/exactly_once -q -p no:randomly -o timeout=3600
+
+# The folders whose tests open a broker on a path, which then is a shard of a cluster in memory.
+test-cluster: setup  ## the broker's tests over the stores of cluster mode
+	$(BIN)/pytest -n $(WORKERS) -q -p tests.cluster.swapped_stores tests/broker tests/queues tests/publishing
+
+cluster-crash: setup  ## two brokers over PostgreSQL and S3, the owner killed, stopped and ended under load (ROUNDS=200 for each)
+	SPARROW_CLUSTER_ROUNDS=$(ROUNDS) $(BIN)/pytest tests/cluster/test_two_brokers.py -q -p no:randomly -o timeout=36000
 
 fuzz: setup  ## changed batches through three decoders (FUZZ_BATCHES=100000); raw bytes into the Kafka frontend, coverage-guided (FUZZ_SECONDS=60; Linux on x86-64)
 	SPARROW_FUZZ_BATCHES=$(FUZZ_BATCHES) $(BIN)/pytest tests/kafka_frontend/test_kafka_mutants.py -q -p no:randomly -o timeout=3600

@@ -21,10 +21,9 @@ from sparrow.cli import main
 from tests.cluster.brokers import BrokerProcess
 from tests.cluster.postgres_server import PASSWORD
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
-
 ROUNDS = int(os.environ.get("SPARROW_CLUSTER_ROUNDS", "1"))
 PARTITIONS = 3
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 60 * ROUNDS)]
 
 
 def free_port() -> int:

@@ -148,10 +148,12 @@ def _finish(log_id: LogId, state: LogState) -> None:
     entry = state.entry
     state.pieces = [piece for piece in state.pieces if piece.end > entry.start]
     expected = entry.start
-    for piece in state.pieces:
+    for number, piece in enumerate(state.pieces):
         piece.payload.live += 1
         if piece.base > expected and state.damage is None:
             state.damage = _missing(log_id, expected, piece.base)
+        if piece.base < expected and number and state.damage is None:
+            state.damage = _doubled(log_id, piece.base, expected)
         expected = piece.end
     if expected < entry.end and state.damage is None:
         state.damage = _missing(log_id, expected, entry.end)
@@ -159,6 +161,11 @@ def _finish(log_id: LogId, state: LogState) -> None:
 
 def _missing(log_id: LogId, first: int, end: int) -> Damage:
     return Damage(str(log_id), "the ledger", "rows of commits are missing", first, end)
+
+
+def _doubled(log_id: LogId, first: int, end: int) -> Damage:
+    problem = "two commits have the same offsets"
+    return Damage(str(log_id), "the ledger", problem, first, end, is_there=True)
 
 
 class StoreResources:
