@@ -32,6 +32,11 @@ BEGINNING = Start("beginning")
         ("sparrow://ann:s%3Acret@broker", Address("broker", 9094, None, "ann", "s:cret")),
         ("sparrow://ann@broker", Address("broker", 9094, None, "ann", None)),
         ("sparrows://broker", Address("broker", 9094, has_tls=True)),
+        ("a,b:1", Address("a", 9094, others=(("b", 1),))),
+        (
+            "sparrow://ann:s%3Acret@a:1,[::1]:2,c",
+            Address("a", 1, None, "ann", "s:cret", others=(("::1", 2), ("c", 9094))),
+        ),
         ("sparrows://ann:secret@broker:1", Address("broker", 1, None, "ann", "secret", has_tls=True)),
     ],
 )
@@ -54,6 +59,9 @@ def test_url_names_host_port_and_user(url: str, address: Address) -> None:
         ("sparrow://user:secret@", "no host"),
         ("sparrows://user:secret@broker/topic", "behind host and port"),
         ("sparrow://[::1", "Invalid IPv6"),
+        ("sparrow://a,,b", "no host"),
+        ("sparrow://user:secret@a,b:0", "port is 0"),
+        ("sparrow://a,b:1/topic", "behind host and port"),
     ],
 )
 def test_a_url_that_is_none_is_refused_in_words(url: str, words: str) -> None:
@@ -70,6 +78,12 @@ def test_any_text_is_a_url_or_refused(text: str) -> None:
         return
     assert parsed.host
     assert 0 < parsed.port < 65536
+
+
+def test_each_broker_of_a_url_has_the_same_login() -> None:
+    first, second = parse_url("sparrows://ann:s%3Acret@a:1,b").brokers()
+    assert first == Address("a", 1, None, "ann", "s:cret", has_tls=True)
+    assert second == Address("b", 9094, None, "ann", "s:cret", has_tls=True)
 
 
 def test_addresses_are_shown_as_they_are_written() -> None:

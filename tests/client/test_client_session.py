@@ -168,6 +168,23 @@ async def test_delays_between_attempts_are_jittered_and_grow_to_their_maximum(
     await session.close()
 
 
+async def test_the_next_broker_of_the_url_is_used_when_one_is_away(
+    frontend: Frontend, open_proxy: OpenProxy
+) -> None:
+    first, second = await open_proxy(), await open_proxy()
+    first.is_refusing = True
+    hosts = ",".join(each.url.rpartition("://")[2] for each in (first, second))
+    async with client_of(f"sparrow://{hosts}") as client, client.producer() as producer:
+        await client.admin.create_topic("t", partitions=1)
+        assert (await (await producer.send("t", b"1"))).offset == 0
+        first.is_refusing, second.is_refusing = False, True
+        second.cut()
+        assert (await (await producer.send("t", b"2"))).offset == 1
+        second.is_refusing, first.is_refusing = False, True
+        first.cut()
+        assert (await (await producer.send("t", b"3"))).offset == 2
+
+
 # ── calls ─────────────────────────────────────────────────────────────────────────────────────────
 
 

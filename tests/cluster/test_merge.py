@@ -101,7 +101,7 @@ async def test_dead_objects_are_deleted_after_a_while() -> None:
     assert state.garbage == {}
 
 
-async def test_orphans_are_deleted_and_what_may_still_be_committed_is_not() -> None:
+async def test_orphans_are_deleted_and_young_objects_are_not() -> None:
     clock = ManualClock()
     state, objects = LedgerState(clock), MemoryObjects()
     ledger = MemoryLedger(state)

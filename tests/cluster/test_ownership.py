@@ -1,4 +1,4 @@
-"""Who owns the shard: leases, free locks, and clocks that jump."""
+"""Ownership of the shard: leases, free locks, and clocks that jump."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def nodes(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def
     await nodes.end()
 
 
-async def test_a_standby_takes_what_has_expired_and_nothing_before(nodes: Nodes) -> None:
+async def test_a_standby_takes_the_shard_when_the_lease_has_expired_and_not_before(nodes: Nodes) -> None:
     owner, _ = await nodes.join("a")
     standby, _ = await nodes.join("b")
     first = await owner.stand_by()

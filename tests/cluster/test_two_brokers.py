@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 import sparrow
 from sparrow.cli import main
 from tests.cluster.brokers import BrokerProcess
-from tests.cluster.postgres_server import PASSWORD
+from tests.cluster.postgres_server import PASSWORD, start_postgres
 
 ROUNDS = int(os.environ.get("SPARROW_CLUSTER_ROUNDS", "1"))
 PARTITIONS = 3
@@ -39,6 +39,7 @@ class Pair:
     def __init__(self, directory: Path, ledger: str, objects: str) -> None:
         self._directory, self._ledger, self._objects = directory, ledger, objects
         self.ports = {name: free_port() for name in ("a", "b")}
+        self.native_ports = {name: free_port() for name in ("a", "b")}
         self.brokers: dict[str, BrokerProcess] = {}
         self.owner = "a"
         self.start("a")
@@ -56,6 +57,7 @@ class Pair:
             self._objects,
             SPARROW_KAFKA_PORT=str(self.ports[name]),
             SPARROW_KAFKA_HOST="127.0.0.1",
+            SPARROW_NATIVE_PORT=str(self.native_ports[name]),
         )
 
     @property
@@ -63,11 +65,13 @@ class Pair:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     @property
+    def url(self) -> str:
+        """The URL for native clients, which names both brokers."""
+        return "sparrow://" + ",".join(f"127.0.0.1:{port}" for port in self.native_ports.values())
+
+    @property
     def other(self) -> str:
         return "b" if self.owner == "a" else "a"
-
-    def url(self) -> str:
-        return self.brokers[self.owner].wait_until_ready()["url"]
 
     def fail_over(self, fault: Callable[[BrokerProcess], object]) -> float:
         """Let the owner fail, and wait until the other serves. Return the seconds that took."""
@@ -198,7 +202,7 @@ def judge(pair: Pair, load: Load) -> None:
 def test_an_owner_that_fails_is_followed_by_the_other_and_nothing_is_lost_or_doubled(
     pair: Pair, fault: str
 ) -> None:
-    asyncio.run(make_topic(pair.url()))
+    asyncio.run(make_topic(pair.url))
     load = Load(pair.bootstrap)
     load.start()
     for _ in range(ROUNDS):
@@ -225,28 +229,81 @@ def test_an_owner_that_fails_is_followed_by_the_other_and_nothing_is_lost_or_dou
 
 
 @pytest.mark.parametrize("objects_url", ["file"], indirect=True)
-async def test_jobs_that_were_acknowledged_before_a_kill_stay_done(pair: Pair) -> None:
-    async with sparrow.connect(pair.url()) as client:
+async def test_a_worker_goes_on_at_the_other_broker_and_finished_jobs_stay_so(pair: Pair) -> None:
+    async with sparrow.connect(pair.url) as client:
         await client.admin.create_queue("jobs", policy={"lease": "60s"})
-        queue = client.queue("jobs")
-        for number in range(60):
-            await queue.publish(b"%d" % number)
-        done = set()
-        async with queue:
+        done: list[int] = []
+        async with client.queue("jobs") as queue, client.producer() as producer:
+            for number in range(60):
+                await queue.publish(b"%d" % number)
             while len(done) < 30:
                 batch = await queue.lease(10)
                 await batch.ack()
-                done |= {int(job.value) for job in batch}
-    pair.fail_over(BrokerProcess.kill)
-    left = set()
-    async with sparrow.connect(pair.url()) as client, client.queue("jobs") as queue:
-        deadline = time.monotonic() + 30
-        while len(left) < 60 - len(done) and time.monotonic() < deadline:
-            batch = await queue.lease(10)
-            await batch.ack()
-            left |= {int(job.value) for job in batch}
-    assert not left & done
-    assert left | done == set(range(60))
+                done += [int(value or b"") for value in batch.values]
+            killed = asyncio.to_thread(pair.fail_over, BrokerProcess.kill)
+            failing = asyncio.create_task(killed)
+            deliveries = [await producer.send("jobs", b"%d" % number) for number in range(60, 80)]
+            await failing
+            for each in deliveries:
+                await each
+            deadline = time.monotonic() + 60
+            while len(done) < 80 and time.monotonic() < deadline:
+                batch = await queue.lease(10)
+                await batch.ack()
+                done += [int(value or b"") for value in batch.values]
+    assert sorted(done) == list(range(80)), "each job was done once"
+
+
+async def test_everything_waits_for_a_ledger_that_crashed_and_goes_on(tmp_path: Path) -> None:
+    server = start_postgres()
+    pair = Pair(tmp_path, server.create("outage"), f"file://{tmp_path}/objects")
+    read: list[bytes | None] = []
+    done: list[bytes | None] = []
+
+    async def consume() -> None:
+        async with client.subscribe("orders", start="beginning") as subscription:
+            async for message in subscription:
+                read.append(message.value)
+
+    async def work() -> None:
+        async with client.queue("jobs") as queue:
+            while True:
+                batch = await queue.lease(10)
+                await batch.ack()
+                done.extend(batch.values)
+
+    try:
+        async with sparrow.connect(pair.url) as client, client.producer() as producer:
+            await client.admin.create_topic("orders", partitions=1)
+            await client.admin.create_queue("jobs", policy={"lease": "60s"})
+            tasks = [asyncio.create_task(consume()), asyncio.create_task(work())]
+            for values in (range(20), range(20, 40)):
+                deliveries = [
+                    await producer.send(topic, b"%d" % number)
+                    for number in values
+                    for topic in ("orders", "jobs")
+                ]
+                if values[0]:
+                    await asyncio.sleep(12)  # longer than a lease
+                    assert not any(each.done for each in deliveries)
+                    await asyncio.to_thread(server.start)
+                for each in deliveries:
+                    await each
+                async with asyncio.timeout(30):
+                    while len(read) <= values[-1] or len(done) <= values[-1]:
+                        await asyncio.sleep(0.01)
+                if not values[0]:
+                    await asyncio.to_thread(server.stop)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert read == [b"%d" % number for number in range(40)]
+        assert sorted(done) == sorted(read)
+        assert pair.brokers["a"].is_ready, "the owner stays the owner"
+        assert not pair.brokers["b"].is_ready
+    finally:
+        pair.end()
+        server.remove()
 
 
 @pytest.mark.parametrize("objects_url", ["file"], indirect=True)

@@ -63,8 +63,8 @@ class Tenant(Protocol):
 
 
 class Session:
-    """A series of connections to one broker. Loop thread only. `sleep` and `uniform` are injectable
-    for tests.
+    """A series of connections to one broker, or to the brokers of a cluster, one at a time. Loop
+    thread only. `sleep` and `uniform` are injectable for tests.
     """
 
     def __init__(
@@ -75,7 +75,9 @@ class Session:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         uniform: Callable[[], float] | None = None,
     ) -> None:
-        self.address = address
+        self._brokers = address.brokers()
+        self.address = self._brokers[0]
+        """The broker that is used, or tried."""
         self.options = options
         self.connection: Connection | None = None
         """The open connection, or None."""
@@ -211,6 +213,25 @@ class Session:
                     raise
 
     async def _open_connection(self, timeout_s: float, *, explains: bool = False) -> Connection:
+        """Connect to the first broker that can be reached, beginning with the last one used."""
+        for _ in self._brokers[1:]:
+            try:
+                return await self._open_one(timeout_s / len(self._brokers), explains=False)
+            except SparrowError as error:
+                if isinstance(error, ProtocolError) or not _is_transient(error):
+                    raise
+                self._try_next_broker()
+        try:
+            return await self._open_one(timeout_s, explains=explains and len(self._brokers) == 1)
+        except SparrowError:
+            self._try_next_broker()
+            raise
+
+    def _try_next_broker(self) -> None:
+        number = self._brokers.index(self.address) + 1
+        self.address = self._brokers[number % len(self._brokers)]
+
+    async def _open_one(self, timeout_s: float, *, explains: bool) -> Connection:
         options = self.options
         hello = Hello(
             PROTOCOL,

@@ -1,16 +1,17 @@
-"""The URL of a broker: `sparrow[s]://[[user]:secret@]host[:port]`.
+"""The URL of a broker: `sparrow[s]://[[user]:secret@]host[:port][,host[:port]…]`.
 
 sparrow://127.0.0.1:9094             the default port is 9094
 sparrows://broker.lan                with TLS
 sparrow://ann:pencil@broker.lan      a user and a password
 sparrow://:s3cret@broker.lan         a token
 sparrow://[::1]:9094                 IPv6 in brackets
+sparrow://a.lan:9094,b.lan:9094      the brokers of a cluster: the one that answers is used
 127.0.0.1:9094                       the scheme may be left out
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from sparrow.base.errors import InvalidArgument
@@ -35,6 +36,13 @@ class Address:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     has_tls: bool = False
+    others: tuple[tuple[str, int], ...] = ()
+    """Host and port of the other brokers of a cluster."""
+
+    def brokers(self) -> list[Address]:
+        """Return an address for each broker, in the order of the URL."""
+        alone = replace(self, others=())
+        return [alone, *(replace(alone, host=host, port=port) for host, port in self.others)]
 
     def __str__(self) -> str:
         """Return `host:port`, as errors name it; never a secret."""
@@ -52,8 +60,12 @@ def parse_url(url: str) -> Address:
         raise _invalid(url, f"its scheme is {parts.scheme!r}{_ELSEWHERE.get(parts.scheme, '')}")
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise _invalid(url, "there is something behind host and port")
-    if not parts.hostname:
+    login, at, hosts = parts.netloc.rpartition("@")
+    first, *others = (_split(f"{parts.scheme}://{login}{at}{host}") for host in hosts.split(","))
+    if not all(each.hostname for each in (first, *others)):
         raise _invalid(url, "it names no host")
+    parts = first
+    assert parts.hostname is not None
     user = unquote(parts.username) if parts.username else None
     secret = unquote(parts.password) if parts.password else None
     return Address(
@@ -63,6 +75,7 @@ def parse_url(url: str) -> Address:
         user=user,
         password=secret if user is not None else None,
         has_tls=parts.scheme == TLS_SCHEME,
+        others=tuple((each.hostname or "", _port(each, url)) for each in others),
     )
 
 

@@ -34,6 +34,8 @@ RENEW_S: Final = 2.0
 RETRY_S: Final = 0.25
 POLL_S: Final = 0.1
 GRACE_S: Final = 1.0
+RETURN_MS: Final = 3000
+"""Time after the start of the ledger's server in which an expired row says nothing."""
 SETTLED_MS: Final = 15_000
 """Time after the start of the ledger's server in which a free lock says nothing."""
 
@@ -73,6 +75,7 @@ class Ownership:
         self._renewing: asyncio.Task[None] | None = None
         self._renew_now = asyncio.Event()
         self._is_draining = False
+        self._is_away = False
         self._lost_lock_since: tuple[int, float] | None = None
         """(owner whose lock is free, since when)."""
 
@@ -110,10 +113,19 @@ class Ownership:
                 self.node = await self._ledger.join(uuid.uuid4(), self._addresses, TTL_MS)
                 self.epoch = -1
         except SparrowError as error:
-            _LOG.warning("the node's row was not renewed: %s", error.text)
+            self._note(error)
             return False
+        self._note(None)
         self._trusted_until = sent_at + TRUST_S
         return True
+
+    def _note(self, error: SparrowError | None) -> None:
+        """Log that the ledger is away, or back, once."""
+        if error is not None and not self._is_away:
+            _LOG.warning("the ledger is away: %s", error.text)
+        elif error is None and self._is_away:
+            _LOG.info("the ledger is back")
+        self._is_away = error is not None
 
     # ── owning ──
 
@@ -139,7 +151,7 @@ class Ownership:
                         self.epoch = taken.epoch
                         return taken
             except LedgerUnavailable as error:
-                _LOG.warning("the standby cannot look: %s", error.text)
+                self._note(error)
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(POLL_S)
 
@@ -149,7 +161,10 @@ class Ownership:
 
     def _may_take(self, status: LedgerStatus, dead: int | None) -> bool:
         owner, node = self._owner(status)
-        return owner in (None, self.node, dead) or node is None or node.expires_in_ms <= 0
+        if owner in (None, self.node, dead) or node is None:
+            return True
+        # All rows expire while the ledger is away; the owner renews first when it is back.
+        return node.expires_in_ms <= 0 and status.up_ms >= RETURN_MS
 
     def _judge(self, status: LedgerStatus) -> int | None:
         """Return the owner if its session has been gone for long enough; else None."""

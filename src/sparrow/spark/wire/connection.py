@@ -25,6 +25,7 @@ from sparrow.base.errors import (
     ProtocolError,
     SparrowError,
     TimedOut,
+    Unavailable,
     UnsupportedVersion,
     UsedAfterFork,
     from_code,
@@ -380,14 +381,22 @@ class Connection:
 
 
 def open_connection(target: Target) -> Connection:
-    """Connect, say hello, wait for the welcome: one attempt.
+    """Connect, say hello, wait for the welcome: one attempt at each broker that the URL names.
 
     Raises:
         ConnectionLost: no answer at that address, or not in time. NotAuthenticated,
             UnsupportedVersion, …: the broker's answer instead of a welcome.
         ProtocolError: the peer is no Sparrow broker.
     """
-    address, tls = target.address, target.tls
+    *others, last = target.address.brokers()
+    for address in others:
+        with suppress(Unavailable):
+            return _open_connection(target, address)
+    return _open_connection(target, last)
+
+
+def _open_connection(target: Target, address: Address) -> Connection:
+    tls = target.tls
     deadline = time.monotonic() + target.connect_timeout_s
     hello = Hello(PROTOCOL, 1, VERSION, target.client_name, SOFTWARE_VERSION, target.credentials)
     sock: socket.socket | None = None
