@@ -44,7 +44,7 @@ _SHARE = 0.4
 """Part of the time that the loop may spend on syncs."""
 _SPENT_AT_ONCE_SECONDS = 0.005
 _ITERATIONS = 4
-_SHORTEST_PAUSE_SECONDS = 0.05
+_SHORTEST_PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 2.0
 
 

@@ -40,6 +40,9 @@ MAX_RECORDS_AT_ONCE: Final = 100_000
 """Limit of one lease of a push; the next lease follows at once."""
 MAX_CREDIT: Final = 1 << 62
 FAILURES_WITH_TEXT: Final = 100
+_GATHER_S: Final = 0.001
+_FEW_OF: Final = 4
+"""A consumer that lacks less than this part of its prefetch gets more `_GATHER_S` later."""
 RETRY_S: Final = 0.5
 """Delay before a lease that could not be stored is tried again."""
 
@@ -228,6 +231,9 @@ class QueueChannel:
                 if self._credit <= 0 or not self._may_deliver():
                     consumer.pass_on()
                 await self._wait_for_room(needs_credit=True)
+                if self._has_plenty(consumer):
+                    consumer.pass_on()
+                    await asyncio.sleep(_GATHER_S)
                 limit = min(self._credit, MAX_RECORDS_AT_ONCE)
                 with self._session.reserve() as reservation:
                     leased = await self._lease(consumer, limit, self._max_deliver_bytes, reservation)
@@ -238,6 +244,13 @@ class QueueChannel:
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
             self._end(translate(error, "leasing", self._session.logger))
+
+    def _has_plenty(self, consumer: QueueConsumer) -> bool:
+        """Return True if the consumer has most of what it may have at hand: a few more records one
+        by one would cost a lease, a write and a frame each.
+        """
+        room = min(self._credit, consumer.prefetch - consumer.leased)
+        return 0 < room * _FEW_OF < consumer.prefetch
 
     async def _respond_to_lease(self, head: m.Lease) -> None:
         consumer = self._consumer
