@@ -83,11 +83,14 @@ find_java() {
 }
 
 # One test drives the broker with kcat, a Kafka client from Debian, another makes certificates with openssl as the documents say, and
-# the documents of the HTTP frontend use curl. Without them those tests say that they were skipped.
+# the documents of the HTTP frontend use curl. The console is tested in chromium, and its types are checked by tsc. Without them those
+# tests say that they were skipped.
 find_tools() {
-    for tool in kcat openssl curl; do
-        command -v $tool >/dev/null 2>&1 || apt_install $tool ||
-            say "$tool is missing; tests are skipped without it. Install it, on Debian with: apt install $tool"
+    for tool in kcat openssl curl chromium tsc; do
+        package=$tool
+        [ $tool != tsc ] || package=node-typescript
+        command -v $tool >/dev/null 2>&1 || apt_install $package ||
+            say "$tool is missing; tests are skipped without it. Install it, on Debian with: apt install $package"
     done
 }
 

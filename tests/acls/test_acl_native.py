@@ -75,6 +75,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "group.introduce": {"reader": "r", "group": "secret-group"},
     "group.introduced": {"reader": "r"},
     "broker.reload": {},
+    "broker.status": {},
+    "broker.history": {},
     "user.list": {},
     "user.create": {"name": "new", "credentials": [SALTED]},
     "user.password": {"name": "somebody", "credentials": [SALTED]},

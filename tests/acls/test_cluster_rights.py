@@ -185,6 +185,16 @@ ADMINISTRATIVE: Final = {
     "HTTP PATCH /v1/quotas",
     "HTTP GET /v1/broker",
     "HTTP GET /metrics",
+    "HTTP GET /v1/status",
+    "HTTP GET /v1/history",
+    "HTTP GET /v1/config",
+    "HTTP GET /v1/log",
+    "HTTP GET /v1/connections",
+    "HTTP DELETE /v1/connections/{number}",
+    "HTTP GET /v1/tokens",
+    "HTTP GET /v1/acls/check",
+    "native broker.status",
+    "native broker.history",
     "native broker.reload",
     "native broker.describe",
     "native user.list",
@@ -223,6 +233,7 @@ OR_ON_A_TOPIC: Final = {
     "HTTP DELETE /v1/topics/{topic}",
     "HTTP POST /v1/topics/{topic}/messages",
     "HTTP PUT /v1/queues/{queue}",
+    "HTTP GET /v1/topics/{topic}/readers",
     "native topic.create",
     "native topic.ensure",
     "native topic.delete",
@@ -235,7 +246,14 @@ OR_ON_A_TOPIC: Final = {
     "WebSocket subscribe",
 }
 """A right on a topic suffices, too: refused unless `acl.default` allows topics."""
-SHOW_LESS: Final = {"HTTP GET /v1/groups", "native group.list", "Kafka ListGroups", "Kafka DescribeCluster"}
+SHOW_LESS: Final = {
+    "HTTP GET /v1/groups",
+    "HTTP GET /v1/overview/groups",
+    "HTTP GET /v1/me",
+    "native group.list",
+    "Kafka ListGroups",
+    "Kafka DescribeCluster",
+}
 """Calls that are refused to no user: they show only the allowed part."""
 
 

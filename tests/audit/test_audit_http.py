@@ -5,6 +5,7 @@ A route that is in neither table fails the test, so that the audit of a new one 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,7 +24,9 @@ from tests.broker.batches import batch
 from tests.http_admin.calls import call
 from tests.http_admin.test_http_rights import CALLS, ONE, OPEN, QUERIES, SHOWN, TOKENS, G, Q, T, path_of
 from tests.http_frontend.conftest import Http, MakeHttp
+from tests.http_frontend.raw import Raw
 
+CONNECTION = "/v1/connections/{number}"
 ACTS: dict[tuple[str, str], tuple[str, Any]] = {
     ("POST", "/v1/topics"): ("topic.create", {"name": "new"}),
     ("PATCH", T): ("topic.configure", {"set": {"retention.ms": "1"}}),
@@ -58,6 +61,8 @@ ACTS: dict[tuple[str, str], tuple[str, Any]] = {
     ("DELETE", "/v1/acls"): ("acl.delete", None),
     ("POST", "/v1/broker/reload"): ("broker.reload", None),
     ("PATCH", "/v1/quotas"): ("quota.alter", CALLS["PATCH", "/v1/quotas"]),
+    ("POST", f"{Q}/dead-letters/purge"): ("queue.purge_dead_letters", {"all": True}),
+    ("DELETE", CONNECTION): ("connection.close", None),
 }
 """Routes that change something: the action of the event, and a body that makes it succeed."""
 DATA = {
@@ -123,7 +128,13 @@ async def test_a_route_that_changes_something_is_one_event(
             await http.broker.queues.delete("secret-queue", principal=SYSTEM)
         recorder.take()
 
-        response = await call(http, method, path_of(template) + QUERIES.get(route, ""), body, TOKENS["root"])
+        async with Raw(http.port):
+            path = path_of(template) + QUERIES.get(route, "")
+            if template == CONNECTION:
+                while not http.frontend.open_connections:
+                    await asyncio.sleep(0)
+                path = template.format(number=next(iter(http.frontend.open_connections)).number)
+            response = await call(http, method, path, body, TOKENS["root"])
 
         assert 200 <= response.status < 300, response
         (event,) = recorder.take()

@@ -51,10 +51,13 @@ async def test_numbers_in_the_document_have_room_for_offsets_and_times(http: Htt
     assert set(formats((await http.get("/openapi.json")).json)) == {"int64"}
 
 
-async def test_a_browser_is_led_from_the_root_to_the_page(http: Http) -> None:
-    led = await http.get("/", Accept="text/html,application/xhtml+xml")
-    assert (led.status, led.headers["location"]) == (307, "/docs")
-    assert (await http.get(led.headers["location"])).status == 200
+async def test_a_browser_is_led_from_the_root_to_the_console_and_a_program_to_the_document(
+    http: Http,
+) -> None:
+    for accept, location in (("text/html,application/xhtml+xml", "/ui/"), ("*/*", "/docs")):
+        led = await http.get("/", Accept=accept)
+        assert (led.status, led.headers["location"]) == (307, location)
+        assert (await http.get(location)).status == 200
 
 
 async def test_browsers_find_an_icon(http: Http) -> None:

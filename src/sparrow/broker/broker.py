@@ -20,13 +20,16 @@ from sparrow.base.errors import InvalidArgument, SparrowError
 from sparrow.broker.access.authz import ANONYMOUS, Authorizer, Operation, Principal
 from sparrow.broker.composition import Foundation, Parts
 from sparrow.broker.config import BrokerConfig
+from sparrow.broker.connections import Connections
 from sparrow.broker.log_dirs import LogDirectory, describe_log_directory
 from sparrow.broker.maintenance import BrokerMaintenance
 from sparrow.broker.metrics.collector import MetricsCollector
+from sparrow.broker.server_view import ServerView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sparrow.broker.status.service import StatusService
     from sparrow.meta.store import MetaStore
     from sparrow.storage.damage import Damages
     from sparrow.storage.store import LogStore
@@ -61,11 +64,14 @@ class Broker:
         self.sessions = base.sessions
         self.reload = base.reload
         self.login_limits = base.login_limits
+        self.server = ServerView(base.access)
+        self.client_connections = Connections(base.measures, base.access, base.audit)
         self.started_at_ms = -1
         self._path = None if path is None else fspath(path)
         self._log_store = log_store
         self._meta_store = meta_store
         self._is_open = False
+        self._status: StatusService | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -100,6 +106,7 @@ class Broker:
             sinks=parts.sink_coordinator,
             written=parts.written,
             survey=self._logs.survey,
+            record=self._record_status,
         )
         parts.queue_registry.begin()
         parts.idempotency.begin()
@@ -173,6 +180,28 @@ class Broker:
         Takes no right.
         """
         return self._logs.refusal()
+
+    @property
+    def status(self) -> StatusService:
+        """The status of the broker and its history; loaded when it is first needed, which is a few
+        seconds after the start.
+        """
+        if self._status is None:
+            from sparrow.broker.status.service import StatusService
+
+            self._status = StatusService(
+                self.parts,
+                self.measures,
+                self._logs,
+                self.clock,
+                self.access,
+                cluster_id=self.cluster_id,
+                started_ms=self.started_at_ms,
+            )
+        return self._status
+
+    async def _record_status(self) -> None:
+        await self.status.record()
 
     @property
     def damages(self) -> Damages:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _OPENED_PER_ROUND = 100
+RECORD_INTERVAL_MS = 5_000
 _SCRUBBED_AT_ONCE = 256 << 10
 """Bytes that the scrubber reads before it waits."""
 
@@ -51,6 +52,7 @@ class BrokerMaintenance:
         sinks: SinkCoordinator,
         written: frozenset[LogId],
         survey: Callable[[Iterable[LogId]], Awaitable[None]],
+        record: Work | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -63,6 +65,8 @@ class BrokerMaintenance:
         self._written = written
         """Logs that had data when the broker started."""
         self._survey = survey
+        self._record = record
+        """Takes a sample for the history of the broker."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -76,6 +80,8 @@ class BrokerMaintenance:
             loop.create_task(self._every(self._config.retention_check_interval_ms, self.walk)),
         ]
         self._tasks.append(loop.create_task(self.survey()))
+        if self._record is not None:
+            self._tasks.append(loop.create_task(self._every(RECORD_INTERVAL_MS, self._record)))
         if self._config.scrub_bytes_per_s:
             self._tasks.append(
                 loop.create_task(self._every(self._config.retention_check_interval_ms, self.scrub))

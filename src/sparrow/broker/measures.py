@@ -7,10 +7,28 @@ collector reads them when it is asked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from sparrow.base.histogram import Histogram
 from sparrow.broker.corrupt_batches import CorruptBatches
+
+if TYPE_CHECKING:
+    from sparrow.model.connections import ConnectionDescription
+
+
+class Peer(Protocol):
+    """An open connection, as `connections.Connections` shows it."""
+
+    number: int
+
+    def describe(self) -> ConnectionDescription: ...
+
+    def abort(self) -> None: ...
+
+
+def _no_peers() -> Iterable[Peer]:
+    return ()
 
 
 class FrontendMeasures:
@@ -21,11 +39,13 @@ class FrontendMeasures:
         connections: returns the current number of connections.
     """
 
-    __slots__ = ("connections", "failures", "name", "refusals", "requests")
+    __slots__ = ("connections", "failures", "name", "peers", "refusals", "requests")
 
     def __init__(self, name: str, connections: Callable[[], int]) -> None:
         self.name = name
         self.connections = connections
+        self.peers: Callable[[], Iterable[Peer]] = _no_peers
+        """Returns the open connections."""
         self.requests: dict[str, Histogram] = {}
         """Durations of each kind of request, in seconds. Each frontend has its own kinds, a few
         dozen.

@@ -23,6 +23,8 @@ from sparrow.cli import (
     queues,
     quotas,
     sinks,
+    status,
+    top,
     topics,
     users,
 )
@@ -58,6 +60,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("status")(status.status)
+app.command("top")(top.top)
 app.add_typer(topics.app, name="topic")
 app.command("publish")(publish.publish)
 app.command("consume")(consume.consume)

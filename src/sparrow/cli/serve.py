@@ -49,7 +49,7 @@ def serve(arguments: Sequence[str]) -> int:
     # kio offers strategies for hypothesis where that is installed, as in test environments; a
     # broker does not need them (2 s).
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]  # makes its import fail
-    run(config, lambda: load(flags, os.environ)[0])
+    run(config, lambda: load(flags, os.environ)[0], resolved.sources)
     return 0
 
 

@@ -20,6 +20,8 @@ from sparrow.client.queue_admin import QueueAdmin
 from sparrow.client.results import (
     AccessRule,
     BrokerDescription,
+    BrokerHistory,
+    BrokerStatus,
     CommittedOffset,
     GroupDescription,
     GroupListing,
@@ -363,6 +365,22 @@ class Admin(QueueAdmin):
         """Return version, identity and counters of the broker."""
         reply = await self._read("broker.describe", {})
         return result_as(BrokerDescription, {**reply, "statistics": reply})
+
+    async def broker_status(self) -> BrokerStatus:
+        """Return the state of the broker on one screen: readiness, disk, rates, times of syncs, and
+        what needs attention.
+        """
+        return result_as(BrokerStatus, await self._read("broker.status", {}))
+
+    async def broker_history(
+        self, series: Sequence[str] = (), *, span: str = "15m", queue: str = ""
+    ) -> BrokerHistory:
+        """Return samples of the last 15 minutes (`span` "15m", each 5 s) or 24 hours ("24h", each
+        5 min), of the broker or of one queue. They are lost at a restart. Raises InvalidArgument,
+        UnknownQueue.
+        """
+        arguments = {"series": list(series), "span": span, "queue": queue}
+        return result_as(BrokerHistory, await self._read("broker.history", arguments))
 
     async def reload_config(self) -> ReloadedConfig:
         """Reload the broker's certificates, tokens and log level. Raises InvalidConfig; then

@@ -23,6 +23,7 @@ from sparrow.model.queues import (
     SubscriberStatistics,
 )
 from sparrow.model.sinks import SinkDescription, StageDescription
+from sparrow.model.status import Attention, BrokerHistory, BrokerStatus, MessageRates
 from sparrow.model.topics import (
     ConfigEntry,
     PartitionDescription,
@@ -34,7 +35,10 @@ from sparrow.model.webhooks import WebhookDescription, WebhookStatistics
 
 __all__ = [
     "AccessRule",
+    "Attention",
     "BrokerDescription",
+    "BrokerHistory",
+    "BrokerStatus",
     "CommittedOffset",
     "ConfigEntry",
     "DeadLetter",
@@ -42,6 +46,7 @@ __all__ = [
     "GroupListing",
     "GroupPosition",
     "MemberDescription",
+    "MessageRates",
     "PartitionDescription",
     "PartitionOffset",
     "PeekedRecord",

@@ -270,6 +270,10 @@ class ObjectLogStore:
     def total_bytes(self) -> int:
         return UNLIMITED_BYTES
 
+    @property
+    def reserve_bytes(self) -> int:
+        return 0
+
     def refusal(self) -> SparrowError | None:
         return self._committer.failure or self._committer.objects_failure
 

@@ -19,6 +19,16 @@ class GroupListing(Result, frozen=True):
     protocol_type: str = ""
 
 
+class GroupLag(Result, frozen=True):
+    """A group, and how many records it has still to read."""
+
+    group: str
+    state: str
+    members: int
+    type: str
+    lag: int
+
+
 class MemberDescription(Result, frozen=True):
     """A member of a group. It holds `partitions`, and was asked to release `releasing`."""
 

@@ -21,6 +21,8 @@ class Report(Result, frozen=True):
         error: why it failed; "": it did not.
         started_ms: when the run began.
         updated_ms: when this was reported, by the broker's clock.
+        sources: topics or flows that it reads.
+        target: the topic or table that it writes; "": not known.
     """
 
     name: str
@@ -35,3 +37,5 @@ class Report(Result, frozen=True):
     error: str = ""
     started_ms: int = 0
     updated_ms: int = 0
+    sources: list[str] = []
+    target: str = ""

@@ -133,6 +133,29 @@ class DeadLetter(Record, frozen=True, gc=False):
     last_delivery_ms: int = -1
 
 
+class DeadLetterGroup(Result, frozen=True):
+    """Dead letters of one queue with the same reason and error."""
+
+    reason: str
+    error: str
+    count: int
+    first_ms: int
+    """When the first of them died."""
+    last_ms: int
+    topics: list[str] = []
+    """Where they came from."""
+
+
+class DeadLetterSummary(Result, frozen=True):
+    """Dead letters by reason and error, the most frequent first. `next_skip`: how many to skip to
+    go on; -1: these are all.
+    """
+
+    groups: list[DeadLetterGroup] = []
+    looked_at: int = 0
+    next_skip: int = -1
+
+
 class RedriveProgress(Result, frozen=True):
     """Progress of a redrive: records sent back, skipped because they do not match, and failed to
     move. `error`: why it ended early.

@@ -37,6 +37,18 @@ class TopicListing(Result, frozen=True):
     partition_count: int
 
 
+class TopicOverview(TopicListing, frozen=True):
+    """A topic with its size, and what was counted since the broker started."""
+
+    messages: int = 0
+    """Offsets from its start to its end; compaction leaves holes."""
+    bytes: int = 0
+    messages_in: int = 0
+    bytes_in: int = 0
+    messages_out: int = 0
+    """Read by offset; deliveries of queues are counted there."""
+
+
 class TopicDescription(TopicListing, frozen=True):
     """A topic. Lists of topics leave out expensive fields: `config`, and sometimes `partitions`."""
 

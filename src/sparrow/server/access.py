@@ -153,6 +153,7 @@ class ServerAccess:
         self._certificate_refused = lambda listener, why: audit.handshake_refused(listener, "", why)
         broker.sessions.judge(LoginKind.TOKEN, self._tokens.why_over)
         broker.sessions.judge(LoginKind.CERTIFICATE, self._why_certificate_is_over)
+        broker.users.token_principals = lambda: self._tokens.principals
         for name in await broker.users.ensure(self._users):
             log.info("user made", extra={"user": name})
         if self._needs_login and not (len(self._tokens) or len(broker.users) or self._config.tls_client_ca):

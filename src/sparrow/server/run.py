@@ -26,7 +26,7 @@ from sparrow.server.files import allow_connections
 from sparrow.server.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     from sparrow.server.config import ServerConfig
     from sparrow.server.ready import Ready
@@ -38,15 +38,20 @@ LATE_LOADING_S = 1.0
 """Interval between two looks for modules that were loaded meanwhile."""
 
 
-def run(config: ServerConfig, read_again: Callable[[], ServerConfig] | None = None) -> None:
-    """Serve until a signal says stop. `read_again` reads the configuration again for SIGHUP.
+def run(
+    config: ServerConfig,
+    read_again: Callable[[], ServerConfig] | None = None,
+    sources: Mapping[str, str] | None = None,
+) -> None:
+    """Serve until a signal says stop. `read_again` reads the configuration again for SIGHUP;
+    `sources` says where each option comes from.
 
     Raises:
         SparrowError: the start failed; see `Server.start`.
     """
     allow_connections(config)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(config, read_again))
+        runner.run(_serve(config, read_again, sources))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -59,11 +64,15 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return factory
 
 
-async def _serve(config: ServerConfig, read_again: Callable[[], ServerConfig] | None) -> None:
+async def _serve(
+    config: ServerConfig,
+    read_again: Callable[[], ServerConfig] | None,
+    sources: Mapping[str, str] | None,
+) -> None:
     if config.cluster.is_on:
         await _serve_in_cluster(config, read_again)
         return
-    server = Server(config, read_again=read_again)
+    server = Server(config, read_again=read_again, sources=sources)
     with _signals(partial(_reload, server)) as stopped:
         await _run_until(stopped, server, config)
 

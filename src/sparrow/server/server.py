@@ -10,11 +10,14 @@ not acknowledged, so no promise depends on it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from typing import TYPE_CHECKING
 
+from sparrow.base.settings import options_of
 from sparrow.base.version import VERSION
 from sparrow.broker.access.authz import SYSTEM
+from sparrow.model.server import OptionDescription
 from sparrow.server.access import ServerAccess
 from sparrow.server.bootstrap.apply import apply
 from sparrow.server.engine import open_local_stores, start_broker
@@ -23,14 +26,17 @@ from sparrow.server.ready import Ready, banner, remove_ready_file, url_of, write
 from sparrow.server.reload import ConfigLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from sparrow.base.settings import Option
     from sparrow.broker.broker import Broker
     from sparrow.model.broker import ReloadedConfig
     from sparrow.server.config import ServerConfig
     from sparrow.server.engine import OpenStores
     from sparrow.server.frontends import ListenAddresses
 
+MAX_SHOWN = 1_000
+"""Characters of a value that are shown."""
 CLOSE_TIMEOUT_S = 20.0
 """Time in which the broker syncs and closes its logs after the last client has left."""
 
@@ -44,6 +50,7 @@ class Server:
         read_again: reads the configuration again for `reload`; without it only the files that the
             configuration names are read again.
         data: the place of the data for people; "": the data directory.
+        sources: where the value of each option comes from, by its name.
 
     Raises (from the constructor):
         InvalidConfig: a public address without authentication, or a file of tokens, users or
@@ -57,9 +64,11 @@ class Server:
         read_again: Callable[[], ServerConfig] | None = None,
         *,
         data: str = "",
+        sources: Mapping[str, str] | None = None,
     ) -> None:
         self.config = config
         self._data = data
+        self._sources = sources or {}
         self._read_again = read_again or (lambda: config)
         self._open_stores = open_stores
         self._access = ServerAccess(config)
@@ -86,12 +95,24 @@ class Server:
         await apply(self._broker, config)
         logins = await self._access.open(self._broker)
         self._broker.reload.work = ConfigLoader(config, self._read_again, self._access).load
+        self._broker.server.describe_options = self._describe_options
+        logging.getLogger("sparrow").addHandler(self._broker.server.log)
         self._frontends = Frontends(config, self._broker, self._access, logins)
         addresses = await self._frontends.open()
         self.ready = _ready(config, addresses, self._data, has_tls=self._access.native_tls is not None)
         if config.ready_file:
             write_ready_file(config.ready_file, self.ready)
         return self.ready
+
+    def _describe_options(self) -> list[OptionDescription]:
+        found = []
+        for each in options_of(type(self.config)):
+            value = each.value_in(self.config)
+            is_default = value == each.default
+            shown = each.show if is_default else "(hidden)" if each.secret else _shown(each, value)
+            source = self._sources.get(each.name, "default" if is_default else "given")
+            found.append(OptionDescription(each.key, shown, each.show, source, each.help))
+        return found
 
     async def reload(self) -> ReloadedConfig:
         """Load certificates, tokens and log level again. Connections stay, except those whose login
@@ -125,6 +146,8 @@ class Server:
         timeout_s = self.config.drain_timeout_ms / 1000 if drain_timeout_s is None else drain_timeout_s
         frontends, self._frontends = self._frontends, None
         broker, self._broker = self._broker, None
+        if broker is not None:
+            logging.getLogger("sparrow").removeHandler(broker.server.log)
         try:
             if frontends is not None:
                 await frontends.drain(timeout_s)
@@ -150,6 +173,12 @@ def _ready(config: ServerConfig, addresses: ListenAddresses, data: str, *, has_t
         addresses.http,
         addresses.seeds,
     )
+
+
+def _shown(option: Option, value: object) -> str:
+    if isinstance(value, tuple | list | dict) and not all(isinstance(each, str) for each in value):
+        return f"{len(value)} declared"
+    return option.kind.show(value)[:MAX_SHOWN]
 
 
 def _free_bytes(path: str) -> int:

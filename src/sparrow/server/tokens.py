@@ -37,6 +37,11 @@ class Tokens:
     def __len__(self) -> int:
         return len(self._digests)
 
+    @property
+    def principals(self) -> set[str]:
+        """The names of all principals that have a token."""
+        return {str(principal) for _, principal in self._digests}
+
     def principal_of(self, token: str) -> Principal | None:
         """Return the principal of a token, or None."""
         offered = _digest(token)

@@ -63,7 +63,7 @@ class DiskSpace:
     def refusal(self) -> DiskFull | None:
         """Return why nothing more fits; None if something does."""
         self._measure()
-        return None if self._space.free_bytes > self._reserve_bytes else self._full()
+        return None if self._space.free_bytes > self.reserve_bytes else self._full()
 
     def forget(self) -> None:
         """Ask the device before the next append: it reported that it is full."""
@@ -71,7 +71,7 @@ class DiskSpace:
 
     def _check(self, size: int) -> None:
         self._measure()
-        usable = self._space.free_bytes - self._reserve_bytes
+        usable = self._space.free_bytes - self.reserve_bytes
         self._budget_bytes = min(self._check_bytes, usable) - size
         if size > usable:
             self.forget()
@@ -82,7 +82,7 @@ class DiskSpace:
     def _full(self) -> DiskFull:
         return DiskFull(
             f"the device of {self._path} has {self._space.free_bytes >> 20} MiB left and "
-            f"{self._reserve_bytes >> 20} MiB are kept in reserve; free some space, or shorten the "
+            f"{self.reserve_bytes >> 20} MiB are kept in reserve; free some space, or shorten the "
             "retention of topics"
         )
 
@@ -97,5 +97,6 @@ class DiskSpace:
         self._next_check = self._monotonic() + CHECK_SECONDS
 
     @property
-    def _reserve_bytes(self) -> int:
+    def reserve_bytes(self) -> int:
+        """The free space below which records are refused."""
         return min(self._most_reserve_bytes, self._space.total_bytes // RESERVE_SHARE)

@@ -147,6 +147,10 @@ class LocalLogStore:
     def total_bytes(self) -> int:
         return self._space().total_bytes
 
+    @property
+    def reserve_bytes(self) -> int:
+        return self._resources.disk_space.reserve_bytes
+
     def refusal(self) -> SparrowError | None:
         try:
             full = self._resources.disk_space.refusal()

@@ -436,6 +436,11 @@ class LogStore(Protocol):
         ...
 
     @property
+    def reserve_bytes(self) -> int:
+        """The free space below which records are refused."""
+        ...
+
+    @property
     def damages(self) -> Damages:
         """All known losses and unreadable places, over all logs."""
         ...

@@ -52,6 +52,8 @@ class Admin(BlockingPart[AsyncAdmin]):
     delete_sink = blocking(AsyncAdmin.delete_sink)
 
     describe_broker = blocking(AsyncAdmin.describe_broker)
+    broker_status = blocking(AsyncAdmin.broker_status)
+    broker_history = blocking(AsyncAdmin.broker_history)
     reload_config = blocking(AsyncAdmin.reload_config)
 
     create_queue = blocking(AsyncAdmin.create_queue)

@@ -171,6 +171,22 @@ class StoredAuthorizer:
             return decided
         return not self._guards_administration if resource_type in ADMINISTRATION else self._allows_unnamed
 
+    def explain(
+        self, principal: Principal, operation: Operation, resource_type: ResourceType, resource: str
+    ) -> tuple[bool, str, AclBinding | None]:
+        """Return the decision, why it is so in words, and the rule that it comes from, if any."""
+        is_allowed = self._decide(principal, operation, resource_type, resource)
+        if self.is_super(principal):
+            why = "a super user may do everything"
+            return is_allowed, why if is_allowed else "nobody may do this to the audit topic", None
+        rule = self.rules.deciding(principal, operation, resource_type, resource)
+        if rule is not None:
+            return is_allowed, "a rule says so", rule
+        if self.rules.decide(principal, operation, resource_type, resource) is not None:
+            return is_allowed, "there are rules for the resource, and none of them allows this", None
+        default = "are allowed" if is_allowed else "are refused"
+        return is_allowed, f"no rule names the resource, and such resources {default} by default", None
+
     def is_super(self, principal: Principal) -> bool:
         """Return True if no rule applies to the principal because it may do everything."""
         return str(principal) in self._super_users or principal.kind == SYSTEM.kind
@@ -229,6 +245,23 @@ class Acls:
                 is never left out silently.
         """
         self._rules.change(added=[_decode(entry) for entry in await self._meta.scan(KIND)])
+
+    def explain(
+        self,
+        who: Principal,
+        operation: Operation,
+        resource_type: ResourceType,
+        resource: str,
+        *,
+        principal: Principal = ANONYMOUS,
+    ) -> tuple[bool, str, AclBinding | None]:
+        """Return whether `who` may do something, why, and by which rule.
+
+        Raises:
+            NotAuthorized: needs DESCRIBE on the cluster.
+        """
+        self._access.require_cluster(principal, Operation.DESCRIBE)
+        return self._rules.explain(who, operation, resource_type, resource)
 
     async def create(
         self, rules: Sequence[AclBinding], *, principal: Principal = ANONYMOUS

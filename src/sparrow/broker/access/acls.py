@@ -228,6 +228,21 @@ class AclTable:
                 is_allowed = True
         return is_allowed if is_named else None
 
+    def deciding(
+        self, principal: Principal, operation: Operation, resource_type: ResourceType, resource: str
+    ) -> AclBinding | None:
+        """Return the rule by which `decide` decides; None if no rule does."""
+        who, allowing = str(principal), None
+        for rule in self._naming(resource_type, resource):
+            if not _concerns(rule, who, principal.host):
+                continue
+            if rule.permission is Permission.DENY:
+                if rule.operation in (operation, Operation.ALL):
+                    return rule
+            elif rule.operation in _ALLOWED_BY.get(operation, (operation, Operation.ALL)):
+                allowing = allowing or rule
+        return allowing
+
     def _naming(self, resource_type: ResourceType, resource: str) -> Iterator[AclBinding]:
         """Return the rules whose pattern matches a resource."""
         yield from self._literal.get((resource_type, resource), ())

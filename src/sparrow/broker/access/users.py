@@ -51,7 +51,7 @@ from sparrow.meta.store import ABSENT, Delete, Put
 from sparrow.model.access import UserListing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from sparrow.broker.access.access import Access
     from sparrow.meta.store import MetaStore, Write
@@ -91,6 +91,8 @@ class Users:
         self._there_are_users = there_are_users
         self._sessions = sessions or Sessions()
         self._sessions.judge(LoginKind.PASSWORD, self._why_over)
+        self.token_principals: Callable[[], Iterable[str]] = tuple
+        """Returns the principals of tokens; set by the server that has them."""
         self.when_deleted: list[Callable[[str], Awaitable[None]]] = []
         """Awaited with the name of each user that was deleted."""
         self._meta = meta
@@ -179,6 +181,15 @@ class Users:
         if credentials is None:
             return UnknownUser(f"Attempt to describe a user credential that does not exist: {name}")
         return _info(name, credentials)
+
+    def tokens(self, *, principal: Principal = ANONYMOUS) -> list[str]:
+        """Return the principals that log in by a token of the configuration, by name.
+
+        Raises:
+            NotAuthorized: needs DESCRIBE on the cluster.
+        """
+        self._access.require_cluster(principal, Operation.DESCRIBE)
+        return sorted(self.token_principals())
 
     def listing(self, *, principal: Principal = ANONYMOUS) -> list[UserListing]:
         """Return all users, by name.

@@ -25,9 +25,9 @@ from sparrow.broker.groups.lag import lags_of_share, report
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.groups.registry import check_metadata, check_start_offsets
 from sparrow.broker.groups.share.service import ShareGroupService
-from sparrow.broker.names import check_group_name
+from sparrow.broker.names import check_group_name, compile_any_pattern
 from sparrow.broker.reading.positions import StartPosition, locate
-from sparrow.model.groups import CommittedOffset
+from sparrow.model.groups import CommittedOffset, GroupDescription, GroupLag
 
 if TYPE_CHECKING:
     from sparrow.broker.access.access import Access
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.assembly import BrokerGroups
     from sparrow.broker.groups.offsets import Committer
     from sparrow.broker.topics.registry import TopicRegistry
-    from sparrow.model.groups import GroupDescription, GroupListing
+    from sparrow.model.groups import GroupListing
     from sparrow.records.topic_partition import TopicPartition
 
 _TOPIC = ResourceType.TOPIC
@@ -66,6 +66,36 @@ class GroupService:
             for info in self._groups.list_groups()
             if may_see_all or self._access.allows(principal, Operation.DESCRIBE, _GROUP, info.group)
         ]
+
+    def lags(
+        self, topic: str | None = None, *, pattern: str = "*", principal: Principal = ANONYMOUS
+    ) -> list[GroupLag]:
+        """Return the groups that the principal may see with their lag, by name: all, or those that
+        have committed offsets of a topic, with the lag there. Share groups are left out: they are
+        queues.
+        """
+        matches = compile_any_pattern(pattern).match
+        found = []
+        for info in self.listing(principal=principal):
+            if info.type is GroupType.SHARE or not matches(info.group):
+                continue
+            offsets = report(
+                GroupDescription(info.group, ""), self._visible(principal, info.group), self._topics
+            )
+            lags = [each.lag for each in offsets.offsets if topic in (None, each.topic)]
+            if topic is None or lags:
+                found.append(GroupLag(info.group, info.state, info.members, info.type, sum(lags)))
+        return found
+
+    def _visible(self, principal: Principal, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the visible offsets in partitions that are open; an idle log stays closed."""
+        visible = self._visible_offsets(principal, group)
+        found = {}
+        for (name, index), committed in visible.items():
+            topic = self._topics.find(name)
+            if topic is not None and index < len(topic.partitions) and topic.partitions[index].is_open:
+                found[name, index] = committed
+        return found
 
     def describe(self, group: str, *, principal: Principal = ANONYMOUS) -> GroupDescription:
         """Return members, committed offsets and lag, without topics that the principal may not

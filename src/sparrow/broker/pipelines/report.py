@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 MAX_NAME: Final = 249
 MAX_ERROR: Final = 2_000
+MAX_SOURCES: Final = 20
+MAX_TARGET: Final = 500
 _LARGEST: Final = (1 << 63) - 1
 
 
 def checked(report: Report) -> Report:
-    """Return the report, its error cut to a bounded length.
+    """Return the report, its error and places cut to a bounded length.
 
     Raises:
         InvalidArgument: an invalid name or number.
@@ -41,4 +43,5 @@ def checked(report: Report) -> Report:
     for what, number in numbers.items():
         if not math.isfinite(number) or not 0 <= number <= _LARGEST:
             raise InvalidArgument(f"{what} is {number} in a report of a pipeline; it must be 0 or more")
-    return replace(report, error=report.error[:MAX_ERROR])
+    sources = [each[:MAX_NAME] for each in report.sources[:MAX_SOURCES]]
+    return replace(report, error=report.error[:MAX_ERROR], sources=sources, target=report.target[:MAX_TARGET])

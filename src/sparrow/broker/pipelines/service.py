@@ -64,6 +64,10 @@ class PipelineService:
         seen = [report for report in self._reports if self.may_see(report, principal)]
         return sorted(seen, key=lambda report: (report.name, report.flow))
 
+    def all(self) -> list[Report]:
+        """Return all reports of the last hour, for the broker itself."""
+        return list(self._reports)
+
     def may_see(self, report: Report, principal: Principal) -> bool:
         """Return True if a principal may see a report."""
         return self._access.allows(principal, Operation.DESCRIBE, _GROUP, GROUP_PREFIX + report.name)

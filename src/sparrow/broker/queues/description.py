@@ -86,6 +86,11 @@ def _oldest(queue: Queue, subscribers: list[SubscriberState], wall_ms: int) -> i
     return max(0, wall_ms - min(known)) if known else -1
 
 
+def oldest_by_priority(queue: Queue) -> dict[int, int]:
+    """Return the age in ms of the oldest ready record of each priority."""
+    return _oldest_by_priority(queue, list(queue.state.subscribers.values()), queue.now()[1])
+
+
 def _oldest_by_priority(queue: Queue, subscribers: list[SubscriberState], wall_ms: int) -> dict[int, int]:
     oldest: dict[int, int] = {}
     for subscriber in subscribers:

@@ -31,12 +31,13 @@ from sparrow.broker.audit.event import names
 from sparrow.broker.names import compile_any_pattern
 from sparrow.broker.queues import peek as peeking
 from sparrow.broker.queues.consumer import QueueConsumer
-from sparrow.broker.queues.dead_letters.browse import DeadLetterPage, browse
+from sparrow.broker.queues.dead_letters.browse import DeadLetterPage, browse, purge, summarize
 from sparrow.broker.queues.dead_letters.redrive import RedriveFilter, Redrives
 from sparrow.broker.queues.description import describe
 from sparrow.broker.queues.persistence.definition import DEAD
 from sparrow.broker.queues.registry import check_dead_letters
 from sparrow.broker.queues.rules.state import ONE_OF
+from sparrow.model.queues import DeadLetterSummary
 
 if TYPE_CHECKING:
     from sparrow.broker.access.access import Access
@@ -363,6 +364,29 @@ class QueueService:
                 found.append(self._info(queue))
         return found
 
+    def overview(
+        self, pattern: str = "*", *, limit: int, skip: int = 0, principal: Principal = ANONYMOUS
+    ) -> tuple[list[QueueDescription], int]:
+        """Return some of the queues that match and that the principal may describe, by name, and
+        the number of all.
+        """
+        allows = self._access.allows
+        seen = [
+            queue
+            for queue in self._registry.matching(pattern)
+            if allows(principal, Operation.DESCRIBE, _GROUP, queue.name)
+        ]
+        return [self._info(queue) for queue in seen[skip : skip + limit]], len(seen)
+
+    def readers_of(self, topic: str, *, principal: Principal = ANONYMOUS) -> list[QueueDescription]:
+        """Return the queues on a topic that the principal may describe."""
+        allows = self._access.allows
+        return [
+            self._info(queue)
+            for queue in self._registry.of_topic(topic)
+            if allows(principal, Operation.DESCRIBE, _GROUP, queue.name)
+        ]
+
     def _info(self, queue: Queue) -> QueueDescription:
         topic = queue.definition.policy.dead_letters_of(queue.name)
         dead = self._registry.find(topic) if topic is not None else None
@@ -420,6 +444,46 @@ class QueueService:
             UnknownQueue, NotAuthorized
             InvalidArgument: the queue has no dead-letter topic, or as `browse`.
         """
+        dead = self._dead(name, principal)
+        if dead is None:  # nothing has died yet
+            return DeadLetterPage([], -1)
+        return await browse(dead, name, where, max_records, skip=skip, max_bytes=max_bytes)
+
+    async def dead_letter_groups(
+        self, name: str, *, skip: int = 0, principal: Principal = ANONYMOUS
+    ) -> DeadLetterSummary:
+        """Return the dead letters of a queue by reason and error. Rights and errors are those of
+        `dead_letters`.
+        """
+        dead = self._dead(name, principal)
+        return DeadLetterSummary() if dead is None else await summarize(dead, name, skip=skip)
+
+    async def purge_dead_letters(
+        self,
+        name: str,
+        where: RedriveFilter = RedriveFilter(),  # noqa: B008 - frozen
+        *,
+        principal: Principal = ANONYMOUS,
+    ) -> int:
+        """Finish dead letters of a queue that match and are not leased. Return their number.
+        Durable when it returns.
+
+        Raises:
+            UnknownQueue, InvalidArgument
+            NotAuthorized: needs DELETE on the queue, beside the rights of `dead_letters`.
+        """
+        with self._audit.act(principal, "queue.purge_dead_letters", _GROUP, name):
+            self._access.require(principal, Operation.DELETE, _GROUP, name)
+            dead = self._dead(name, principal)
+            return 0 if dead is None else await purge(dead, name, where)
+
+    def _dead(self, name: str, principal: Principal) -> Queue | None:
+        """Return the queue of the dead letters of a queue; None if nothing has died yet.
+
+        Raises:
+            UnknownQueue, NotAuthorized
+            InvalidArgument: the queue has no dead-letter topic.
+        """
         self._access.require(principal, Operation.READ, _GROUP, name)
         definition = self._registry.get(name).definition
         topic = definition.policy.dead_letters_of(name)
@@ -432,10 +496,7 @@ class QueueService:
                 f"queue {name!r} keeps no dead letters: what it cannot deliver is dropped (dead_letter_topic)"
             )
         self._access.require(principal, Operation.READ, _TOPIC, topic)
-        dead = self._registry.find(topic)
-        if dead is None:  # nothing has died yet
-            return DeadLetterPage([], -1)
-        return await browse(dead, name, where, max_records, skip=skip, max_bytes=max_bytes)
+        return self._registry.find(topic)
 
     # ── sending dead letters back ─────────────────────────────────────────────────────────────────
 

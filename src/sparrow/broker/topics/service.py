@@ -21,7 +21,7 @@ from sparrow.broker.audit.event import names
 from sparrow.broker.configs.topic import TopicConfig
 from sparrow.broker.partition import Partition, open_all
 from sparrow.broker.topics.internal_topics import INTERNAL_CONFIG
-from sparrow.model.topics import TopicDescription
+from sparrow.model.topics import TopicDescription, TopicOverview
 
 if TYPE_CHECKING:
     from sparrow.broker.access.access import Access
@@ -292,6 +292,21 @@ class TopicService:
                 await asyncio.sleep(0)
         return found
 
+    async def overview(
+        self, pattern: str = "*", *, limit: int, skip: int = 0, principal: Principal = ANONYMOUS
+    ) -> tuple[list[TopicOverview], int]:
+        """Return some of the topics that match and that the principal may describe, by name, and
+        the number of all. Their logs are opened.
+        """
+        seen = self.listing(pattern, principal=principal)
+        found = []
+        for each in seen[skip : skip + limit]:
+            topic = self._topics.find(each.name)
+            if topic is not None:
+                await open_all(topic.partitions)
+                found.append(_overview(topic))
+        return found, len(seen)
+
     # ── names and ids; no right is needed, as the operations on what they name check it ───────────
 
     def exists(self, name: str) -> bool:
@@ -401,3 +416,17 @@ class TopicService:
             for removed_in in self.when_batch_removed:
                 removed_in((topic, partition))
             return removed
+
+
+def _overview(topic: Topic) -> TopicOverview:
+    ready = [each for each in topic.partitions if each.is_open]
+    return TopicOverview(
+        topic.name,
+        str(topic.id),
+        len(topic.partitions),
+        sum(each.log.end_offset - each.start_offset for each in ready),
+        sum(each.log.size_bytes for each in ready),
+        sum(each.records_in for each in ready),
+        sum(each.bytes_in for each in ready),
+        sum(each.records_out for each in ready),
+    )

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.access.acls import ANY_HOST, AclBinding, AclFilter, PatternType, Permission, check_rule
-from sparrow.broker.access.authz import Operation, ResourceType
+from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.frontends.admin.fields import MAX_ENTRIES, Body, MaybeName, Name, choices
 from sparrow.frontends.admin.operation import Arguments, OperationContext
 from sparrow.model.access import OperationName
@@ -102,6 +102,51 @@ class Selection(Body):
 
 class Deletion(Selection):
     all: Annotated[bool, Meta(description="Required to delete all rules, if nothing else is given.")] = False
+
+
+class CheckRights(Arguments, frozen=True):
+    principal: str
+    operation: Operation
+    resource_type: ResourceType
+    name: str
+    host: str = ""
+
+
+class RightsQuestion(Struct):
+    principal: Annotated[Name, Meta(description="Such as User:alice.")]
+    operation: _Operation
+    resource_type: _Resource
+    name: Name
+    host: Annotated[MaybeName, Meta(description="Address that the principal connects from.")] = ""
+
+
+class RightsAnswer(Struct):
+    allowed: bool
+    because: Annotated[str, Meta(description="Why, in words.")]
+    rule: Annotated[RuleShown | None, Meta(description="The rule that decides; null: none does.")]
+
+
+async def check(context: OperationContext, a: CheckRights) -> RightsAnswer:
+    """Tell whether a principal may do something, and by which rule."""
+    kind, colon, name = a.principal.partition(":")
+    if not (kind and colon and name):
+        raise InvalidArgument(f"{a.principal[:80]!r} is not a principal; those look like User:alice")
+    is_allowed, because, rule = context.broker.acls.explain(
+        Principal(name, kind, a.host), a.operation, a.resource_type, a.name, principal=context.principal
+    )
+    shown = None if rule is None else msgspec.convert(msgspec.to_builtins(rule), RuleShown)
+    return RightsAnswer(is_allowed, because, shown)
+
+
+def question(_: OperationContext, by: RightsQuestion) -> CheckRights:
+    """Return the arguments of `check`.
+
+    Raises:
+        InvalidArgument: All is no single operation.
+    """
+    if by.operation == "All":
+        raise InvalidArgument("ask for one operation, not for All")
+    return msgspec.convert(msgspec.structs.asdict(by), CheckRights)
 
 
 async def create(context: OperationContext, a: CreateRules) -> None:

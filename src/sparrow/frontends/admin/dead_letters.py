@@ -6,15 +6,16 @@ import binascii
 from base64 import b64decode
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.queues.dead_letters.redrive import RedriveFilter
-from sparrow.frontends.admin.fields import Body, MaybeName, Partition, Text, TimeMs
+from sparrow.frontends.admin.fields import Body, MaybeName, Offset, Partition, Text, TimeMs
 from sparrow.frontends.admin.operation import Arguments, Named, OperationContext
 
 if TYPE_CHECKING:
-    from sparrow.model.queues import DeadLetter, RedriveProgress
+    from sparrow.model.queues import DeadLetter, DeadLetterSummary, RedriveProgress
 
 
 class ListDeadLetters(Arguments, frozen=True):
@@ -76,8 +77,36 @@ class Where(Body):
             raise InvalidArgument(f"key_base64 is {self.key_base64[:80]!r}, which is not base64") from None
 
 
-class Redrive(Body):
+class LetterOffset(Body):
+    partition: Partition
+    offset: Offset
+
+
+_Letters = Annotated[
+    list[LetterOffset],
+    Meta(max_length=10_000, description="Only these, by their place on the dead-letter topic; empty: all."),
+]
+
+
+class Chosen(Body):
+    """Dead letters that meet conditions, or single ones."""
+
     where: Where = field(default_factory=Where)
+    letters: _Letters = field(default_factory=list)
+
+    def filter(self) -> RedriveFilter:
+        """Return the selection in the broker's form. Raises as `Where.filter`."""
+        letters = frozenset((each.partition, each.offset) for each in self.letters)
+        return replace(self.where.filter(), letters=letters or None)
+
+
+class Purge(Chosen):
+    all: Annotated[
+        bool, Meta(description="Required to finish all dead letters, if nothing else is given.")
+    ] = False
+
+
+class Redrive(Chosen):
     max: Annotated[
         int, Meta(ge=0, lt=1 << 62, description="Largest number of messages; 0: all that exist now.")
     ] = 0
@@ -95,6 +124,47 @@ async def browse(context: OperationContext, a: ListDeadLetters) -> dict[str, lis
         principal=context.principal,
     )
     return {"letters": found.dead_letters, "next_skip": found.next_skip}
+
+
+class SummaryQuery(Struct):
+    skip: Annotated[int, Meta(ge=0, lt=1 << 62, description="`next_skip` of the request before.")] = 0
+
+
+class Summarize(Arguments, frozen=True):
+    name: str
+    skip: int = 0
+
+
+class PurgeDeadLetters(Arguments, frozen=True):
+    name: str
+    where: RedriveFilter = RedriveFilter()
+
+
+class DeadLettersPurged(Struct):
+    purged: int
+
+
+async def summarize(context: OperationContext, a: Summarize) -> DeadLetterSummary:
+    """Count the dead letters of a queue by reason and error, 10,000 at a time."""
+    return await context.broker.queues.dead_letter_groups(a.name, skip=a.skip, principal=context.principal)
+
+
+async def purge(context: OperationContext, a: PurgeDeadLetters) -> DeadLettersPurged:
+    """Finish dead letters, so that they are not redriven any more, and return how many."""
+    purged = await context.broker.queues.purge_dead_letters(a.name, a.where, principal=context.principal)
+    return DeadLettersPurged(purged)
+
+
+def purging(_: OperationContext, queue: str, body: Purge) -> PurgeDeadLetters:
+    """Return the arguments of `purge`.
+
+    Raises:
+        InvalidArgument: nothing is given, not even `all`; or as `Where.filter`.
+    """
+    where = body.filter()
+    if where == RedriveFilter() and not body.all:
+        raise InvalidArgument("this would finish every dead letter; say which, or all=true if you mean it")
+    return PurgeDeadLetters(queue, where)
 
 
 async def redrive(context: OperationContext, a: RedriveDeadLetters) -> RedriveProgress:
@@ -124,7 +194,7 @@ async def stop(context: OperationContext, a: Named) -> RedriveProgress:
 
 def redriving(_: OperationContext, queue: str, body: Redrive) -> RedriveDeadLetters:
     """Return the arguments of `redrive`. Raises as `Where.filter`."""
-    return RedriveDeadLetters(queue, body.where.filter(), body.max, body.per_second)
+    return RedriveDeadLetters(queue, body.filter(), body.max, body.per_second)
 
 
 def redriving_one(_: OperationContext, queue: str, partition: int, offset: int) -> RedriveDeadLetters:

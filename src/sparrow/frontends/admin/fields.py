@@ -36,6 +36,7 @@ MaybeName = Annotated[str, Meta(max_length=MAX_NAME_CHARACTERS)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT_CHARACTERS)]
 Partition = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Offset = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Number = Annotated[int, Meta(ge=1, lt=1 << 62)]
 TimeMs = Annotated[int, Meta(ge=0, le=MAX_TIME_MS)]
 
 ConfigValue = Text | bool | int | float

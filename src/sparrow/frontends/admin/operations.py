@@ -16,11 +16,16 @@ from typing import Final
 from sparrow.frontends.admin import (
     acls,
     broker,
+    connections,
     dead_letters,
     groups,
+    me,
+    overview,
     pipelines,
     queues,
+    server,
     sinks,
+    status,
     topics,
     users,
     watches,
@@ -30,16 +35,20 @@ from sparrow.frontends.admin.fields import Listing
 from sparrow.frontends.admin.operation import (
     CONFLICTING,
     FORBIDDEN,
+    FORBIDDEN_OR_MISSING,
     AdminOperation,
     HttpRoute,
     Matching,
     Named,
     NoArguments,
 )
+from sparrow.frontends.admin.states import group_tag, queue_tag, topic_tag
 from sparrow.model.broker import ReloadedConfig
 from sparrow.model.groups import GroupDescription
 from sparrow.model.pipelines import Report
-from sparrow.model.queues import QueueDescription, RedriveProgress
+from sparrow.model.queues import DeadLetterSummary, QueueDescription, RedriveProgress
+from sparrow.model.sinks import SinkDescription
+from sparrow.model.status import BrokerHistory, BrokerStatus
 from sparrow.model.topics import TopicDescription
 from sparrow.model.webhooks import WebhookDescription
 
@@ -49,6 +58,7 @@ _queue = partial(HttpRoute, tag="queues")
 _letter = partial(HttpRoute, tag="dead letters")
 _started = partial(_letter, "POST", result=RedriveProgress, status=202, refusals=CONFLICTING)
 _subscriber = partial(HttpRoute, tag="subscribers")
+_pipeline = partial(HttpRoute, tag="pipelines")
 _user = partial(HttpRoute, tag="users")
 _rule = partial(HttpRoute, path="/v1/acls", tag="access rules", result=acls.RuleList, refusals=FORBIDDEN)
 _broker = partial(HttpRoute, tag="broker", refusals=FORBIDDEN)
@@ -75,7 +85,7 @@ OPERATIONS: Final = (
     ),
     AdminOperation(
         "topic.describe", Named, topics.describe, "Describe Topic",
-        _topic("GET", _TOPIC, result=TopicDescription),
+        _topic("GET", _TOPIC, result=TopicDescription, tag_of=topic_tag),
     ),
     AdminOperation("topic.ensure", Named, topics.ensure, "Write Topic"),
     AdminOperation(
@@ -84,7 +94,7 @@ OPERATIONS: Final = (
     ),
     AdminOperation(
         "topic.delete", Named, topics.delete, "Delete Topic",
-        _topic("DELETE", _TOPIC, status=204, refusals=CONFLICTING),
+        _topic("DELETE", _TOPIC, status=204, refusals=CONFLICTING, tag_of=topic_tag),
     ),
     AdminOperation(
         "topic.add_partitions", topics.AddPartitions, topics.add_partitions, "Alter Topic",
@@ -94,7 +104,7 @@ OPERATIONS: Final = (
         "topic.delete_records", topics.DeleteRecords, topics.truncate, "Delete Topic",
         _topic(
             "POST", f"{_TOPIC}/truncate", result=topics.Starts, body=topics.Truncation,
-            arguments=topics.truncation, refusals=CONFLICTING,
+            arguments=topics.truncation, refusals=CONFLICTING, tag_of=topic_tag,
         ),
     ),
     AdminOperation(
@@ -107,6 +117,18 @@ OPERATIONS: Final = (
             arguments=topics.position, shown=topics.offsets_shown,
         ),
     ),
+    AdminOperation(
+        "topic.overview", overview.ListPage, overview.topics, "Describe Topic",
+        _topic(
+            "GET", "/v1/overview/topics", result=overview.TopicPage, query=overview.PageQuery, refusals=(),
+            name="overview",
+        ),
+        is_native=False,
+    ),
+    AdminOperation(
+        "topic.readers", Named, overview.readers, "Describe Topic",
+        _topic("GET", f"{_TOPIC}/readers", result=overview.ReaderList), is_native=False,
+    ),
     AdminOperation("topic.watch", watches.WatchTopics, watches.watch, "Describe Topic"),
     AdminOperation("topic.weigh", watches.EstimateSizes, watches.estimate_sizes, "Describe Topic"),
     AdminOperation("topic.reach", watches.EstimateOffsets, watches.estimate_offsets, "Describe Topic"),
@@ -117,11 +139,11 @@ OPERATIONS: Final = (
     ),
     AdminOperation(
         "group.describe", groups.GroupNamed, groups.describe, "Describe Group",
-        _group("GET", _GROUP, result=GroupDescription),
+        _group("GET", _GROUP, result=GroupDescription, tag_of=group_tag),
     ),
     AdminOperation(
         "group.delete", groups.GroupNamed, groups.delete, "Delete Group",
-        _group("DELETE", _GROUP, status=204, refusals=CONFLICTING),
+        _group("DELETE", _GROUP, status=204, refusals=CONFLICTING, tag_of=group_tag),
     ),
     AdminOperation(
         "group.offsets", groups.GroupOffsets, groups.offsets, "Describe Group",
@@ -141,8 +163,16 @@ OPERATIONS: Final = (
         "group.reset", groups.ResetGroup, groups.reset, "Read Group",
         _group(
             "POST", f"{_GROUP}/reset", result=groups.PlaceList, body=groups.Reset,
-            arguments=groups.resetting, shown=groups.reset_shown, refusals=CONFLICTING,
+            arguments=groups.resetting, shown=groups.reset_shown, refusals=CONFLICTING, tag_of=group_tag,
         ),
+    ),
+    AdminOperation(
+        "group.overview", overview.ListPage, overview.groups, "Describe Group",
+        _group(
+            "GET", "/v1/overview/groups", result=overview.GroupPage, query=overview.PageQuery, refusals=(),
+            name="overview",
+        ),
+        is_native=False,
     ),
     AdminOperation("group.introduce", pipelines.Introduce, pipelines.introduce, "Read Group"),
     AdminOperation("group.introduced", pipelines.Introduced, pipelines.introduced, ""),
@@ -162,10 +192,18 @@ OPERATIONS: Final = (
             name="put", text=queues.PUT_TEXT,
         ),
     ),
+    AdminOperation(
+        "queue.overview", overview.ListPage, overview.queues, "Describe Group",
+        _queue(
+            "GET", "/v1/overview/queues", result=overview.QueuePage, query=overview.PageQuery, refusals=(),
+            name="overview",
+        ),
+        is_native=False,
+    ),
     AdminOperation("queue.ensure", queues.CreateQueue, queues.ensure, "AlterConfigs Group"),
     AdminOperation(
         "queue.describe", Named, queues.describe, "Describe Group",
-        _queue("GET", _QUEUE, result=QueueDescription),
+        _queue("GET", _QUEUE, result=QueueDescription, tag_of=queue_tag),
     ),
     AdminOperation(
         "queue.configure", queues.ConfigureQueue, queues.configure, "AlterConfigs Group",
@@ -175,7 +213,7 @@ OPERATIONS: Final = (
     ),
     AdminOperation(
         "queue.delete", Named, queues.delete, "Delete Group",
-        _queue("DELETE", _QUEUE, status=204),
+        _queue("DELETE", _QUEUE, status=204, refusals=CONFLICTING, tag_of=queue_tag),
     ),
     AdminOperation(
         "queue.pause", Named, queues.pause, "AlterConfigs Group",
@@ -187,12 +225,27 @@ OPERATIONS: Final = (
     ),
     AdminOperation(
         "queue.purge", Named, queues.purge, "Delete Group",
-        _queue("POST", f"{_QUEUE}/purge", result=queues.Purged),
+        _queue("POST", f"{_QUEUE}/purge", result=queues.Purged, refusals=CONFLICTING, tag_of=queue_tag),
     ),
     AdminOperation("queue.peek", queues.PeekQueue, queues.peek, "Read Group"),
     AdminOperation(
         "queue.dead_letters", dead_letters.ListDeadLetters, dead_letters.browse,
         "Read Group",
+    ),
+    AdminOperation(
+        "queue.dead_letter_groups", dead_letters.Summarize, dead_letters.summarize, "Read Group",
+        _letter(
+            "GET", f"{_QUEUE}/dead-letter-groups", result=DeadLetterSummary, query=dead_letters.SummaryQuery
+        ),
+        is_native=False,
+    ),
+    AdminOperation(
+        "queue.purge_dead_letters", dead_letters.PurgeDeadLetters, dead_letters.purge, "Delete Group",
+        _letter(
+            "POST", f"{_QUEUE}/dead-letters/purge", result=dead_letters.DeadLettersPurged,
+            body=dead_letters.Purge, arguments=dead_letters.purging, refusals=CONFLICTING, tag_of=queue_tag,
+        ),
+        is_native=False,
     ),
     AdminOperation(
         "queue.redrive", dead_letters.RedriveDeadLetters, dead_letters.redrive,
@@ -260,11 +313,20 @@ OPERATIONS: Final = (
     AdminOperation("sink.commit", sinks.CommitStages, sinks.commit, "Write TransactionalId"),
     AdminOperation("sink.abort", sinks.AbortStages, sinks.abort, "Write TransactionalId"),
     AdminOperation("sink.renew", sinks.RenewBatch, sinks.renew, "Write TransactionalId"),
-    AdminOperation("sink.list", NoArguments, sinks.list_sinks, "Describe TransactionalId"),
-    AdminOperation("sink.describe", sinks.SinkNamed, sinks.describe, "Describe TransactionalId"),
+    AdminOperation(
+        "sink.list", NoArguments, sinks.list_sinks, "Describe TransactionalId",
+        _pipeline("GET", "/v1/sinks", result=sinks.SinkList, refusals=()),
+    ),
+    AdminOperation(
+        "sink.describe", sinks.SinkNamed, sinks.describe, "Describe TransactionalId",
+        _pipeline("GET", "/v1/sinks/{sink}", result=SinkDescription, name="describe_sink"),
+    ),
     AdminOperation("sink.delete", sinks.SinkNamed, sinks.delete, "Write TransactionalId"),
     AdminOperation("pipeline.report", Report, pipelines.report, "Read Group"),
-    AdminOperation("pipeline.list", NoArguments, pipelines.list_pipelines, "Describe Group"),
+    AdminOperation(
+        "pipeline.list", NoArguments, pipelines.list_pipelines, "Describe Group",
+        _pipeline("GET", "/v1/pipelines", result=pipelines.PipelineList, refusals=()),
+    ),
     # ── users, access rules, quotas, the broker ───────────────────────────────────────────────────
     AdminOperation(
         "user.list", NoArguments, users.list_users, "Describe Cluster",
@@ -287,6 +349,18 @@ OPERATIONS: Final = (
         _rule("GET", query=acls.Selection, arguments=acls.selection),
     ),
     AdminOperation(
+        "acl.check", acls.CheckRights, acls.check, "Describe Cluster",
+        HttpRoute(
+            "GET", "/v1/acls/check", tag="access rules", result=acls.RightsAnswer, query=acls.RightsQuestion,
+            arguments=acls.question, refusals=FORBIDDEN,
+        ),
+        is_native=False,
+    ),
+    AdminOperation(
+        "token.list", NoArguments, users.list_tokens, "Describe Cluster",
+        _user("GET", "/v1/tokens", result=users.TokenList, refusals=FORBIDDEN), is_native=False,
+    ),
+    AdminOperation(
         "acl.create", acls.CreateRules, acls.create, "Alter Cluster",
         _rule("POST", body=acls.Rules, status=201, arguments=acls.new_rules, shown=acls.rules_shown),
     ),
@@ -297,6 +371,45 @@ OPERATIONS: Final = (
     AdminOperation(
         "broker.describe", NoArguments, broker.describe, "Describe Cluster",
         _broker("GET", "/v1/broker", result=broker.BrokerShown),
+    ),
+    AdminOperation(
+        "broker.status", NoArguments, status.describe, "Describe Cluster",
+        _broker("GET", "/v1/status", result=BrokerStatus, name="status"),
+    ),
+    AdminOperation(
+        "broker.history", status.AskHistory, status.history, "Describe Cluster",
+        _broker(
+            "GET", "/v1/history", result=BrokerHistory, query=status.HistoryQuery,
+            arguments=status.history_of, refusals=(403, 404),
+        ),
+    ),
+    AdminOperation(
+        "broker.options", NoArguments, server.options, "DescribeConfigs Cluster",
+        _broker("GET", "/v1/config", result=server.OptionList), is_native=False,
+    ),
+    AdminOperation(
+        "broker.log", NoArguments, server.recent_log, "DescribeConfigs Cluster",
+        _broker("GET", "/v1/log", result=server.LogShown), is_native=False,
+    ),
+    AdminOperation(
+        "connection.list", connections.ListConnections, connections.list_connections, "Describe Cluster",
+        _broker(
+            "GET", "/v1/connections", result=connections.ConnectionList, query=connections.ConnectionsQuery
+        ),
+        is_native=False,
+    ),
+    AdminOperation(
+        "connection.close", connections.CloseConnection, connections.close, "Alter Cluster",
+        _broker(
+            "DELETE", "/v1/connections/{number}", status=204, refusals=FORBIDDEN_OR_MISSING,
+            name="close_connection",
+        ),
+        is_native=False,
+    ),
+    AdminOperation(
+        "me", me.AskRights, me.describe, "",
+        _broker("GET", "/v1/me", result=me.Me, query=me.RightsQuery, refusals=(), name="me"),
+        is_native=False,
     ),
     AdminOperation(
         "broker.reload", NoArguments, broker.reload, "AlterConfigs Cluster",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from msgspec import Struct
 
 from sparrow.frontends.admin.operation import Arguments, NoArguments, OperationContext
-
-if TYPE_CHECKING:
-    from sparrow.model.pipelines import Report
+from sparrow.model.pipelines import Report
 
 
 class Introduce(Arguments, frozen=True):
@@ -23,6 +23,10 @@ async def report(context: OperationContext, a: Report) -> Any:
     """Replace the report of a flow of a pipeline."""
     context.broker.pipelines.report(a, principal=context.principal)
     return {}
+
+
+class PipelineList(Struct):
+    pipelines: list[Report]
 
 
 async def list_pipelines(context: OperationContext, _: NoArguments) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import field
+from msgspec import Struct, field
 
 from sparrow.broker.sinks.state import Caller
 from sparrow.frontends.admin.operation import Arguments, NoArguments, OperationContext
+from sparrow.model.sinks import SinkDescription
 
 
 class BatchArguments(Arguments, frozen=True):
@@ -45,6 +46,10 @@ class RenewBatch(Arguments, frozen=True):
     sink: str
     run: str
     batch: int
+
+
+class SinkList(Struct):
+    sinks: list[SinkDescription]
 
 
 class SinkNamed(Arguments, frozen=True):

@@ -86,6 +86,15 @@ async def list_users(context: OperationContext, _: NoArguments) -> dict[str, lis
     return {"users": context.broker.users.listing(principal=context.principal)}
 
 
+class TokenList(Struct):
+    principals: list[str]
+
+
+async def list_tokens(context: OperationContext, _: NoArguments) -> TokenList:
+    """List the principals that log in by a token of the configuration. Tokens are never shown."""
+    return TokenList(context.broker.users.tokens(principal=context.principal))
+
+
 async def create(context: OperationContext, a: SetUser) -> None:
     """Create a user."""
     await context.broker.users.create(_upsertions(a), principal=context.principal)

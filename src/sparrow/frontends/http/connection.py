@@ -139,6 +139,11 @@ class HttpConnection(Connection["HttpContext"], asyncio.Protocol):
         return self.context.deadlines if is_in_body else self.context.head_deadlines
 
     @property
+    def is_secure(self) -> bool:
+        """Return True if the connection is encrypted."""
+        return self.transport is not None and self.transport.get_extra_info("ssl_object") is not None
+
+    @property
     def unfinished_bytes(self) -> int:
         is_due = not self.received_bytes or self._codec.is_in_head or self._codec.is_in_body
         return int(is_due and self._refusal is None)

@@ -18,6 +18,7 @@ from sparrow.frontends.http import before_login
 from sparrow.frontends.http.identity import LISTENER, Authenticator, identify
 from sparrow.frontends.http.limits import HttpLimits
 from sparrow.frontends.http.render_cache import RenderCache
+from sparrow.frontends.http.web_sessions import WebSessions
 from sparrow.frontends.idempotent_publisher import IdempotentPublisher
 from sparrow.frontends.transport.context import OpenConnection, TransportContext
 from sparrow.frontends.transport.liveness import Deadlines
@@ -104,6 +105,7 @@ class HttpContext(TransportContext[HttpPeer]):
         self.publisher = Coalescer(broker)
         self.once = IdempotentPublisher(broker, self.publisher)
         self.render_cache = RenderCache()
+        self.web_sessions = WebSessions(broker.clock, broker.sessions)
         self.login_budget = ReceiveBudget(before_login.BUDGET_BYTES)
         self.common_headers = CommonHeaders(COMMON_HEADERS)
         self.observer: Observer | None = None

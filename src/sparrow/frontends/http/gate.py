@@ -24,12 +24,21 @@ from sparrow.frontends.http.origins import (
     is_local_name,
     is_of_another_site,
 )
-from sparrow.frontends.http.problems import BUG, NoSuchPage, OriginRefused, check_size
+from sparrow.frontends.http.problems import (
+    BUG,
+    ConsoleReadOnly,
+    NoSuchPage,
+    OriginRefused,
+    check_size,
+)
 from sparrow.frontends.http.request import ClientGone
-from sparrow.frontends.http.responses import problem_response
+from sparrow.frontends.http.responses import problem_response, without_basic
 from sparrow.frontends.http.router import Router
 from sparrow.frontends.http.routes import all_routes
+from sparrow.frontends.http.routes.console import is_of_console
+from sparrow.frontends.http.routes.session import SESSION_PATH
 from sparrow.frontends.http.routes.socket import SOCKET_PATH
+from sparrow.frontends.http.web_sessions import cookie_name, cookie_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,8 +48,9 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.responses import Response
 
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/favicon.ico"})
-"""Paths that are served without login."""
+OPEN_PATHS: Final = frozenset({"/", "/healthz", "/readyz", "/favicon.ico", SESSION_PATH})
+"""Paths that are served without login, beside those of the console."""
+_READ_ONLY: Final = "read-only"
 
 
 class Gate:
@@ -51,13 +61,16 @@ class Gate:
         self._router = Router(all_routes(frontend))
         origins = frontend.limits.cors_origins
         self.cross_origin = CrossOrigin(origins) if origins else None
+        self._is_read_only = frontend.limits.console == _READ_ONLY
 
     async def respond(self, request: Request) -> Response | None:
         """Return the response to a request; None if its client is gone."""
         is_known = False
         try:
             self._check_origin(request, request.head.method)
-            if request.path not in OPEN_PATHS:
+            if self._is_read_only:
+                self._refuse_changes_by_pages(request)
+            if request.path not in OPEN_PATHS and not is_of_console(request.path):
                 request.authenticate(await self._identify(request))
             is_known = True
             check_size(request.head.content_length, self._frontend.limits.max_body_bytes)
@@ -68,6 +81,8 @@ class Gate:
             response = problem_response(error, request.path)
             if not is_known and isinstance(error, NotAuthenticated | Overloaded):
                 request.head.keeps_alive = False
+            if isinstance(error, NotAuthenticated) and request.header(b"sec-fetch-dest") == "empty":
+                without_basic(response)
         except asyncio.CancelledError:
             if not self._frontend.is_stopping:
                 raise
@@ -137,6 +152,28 @@ class Gate:
                 "allow them with http.cors_origins"
             )
 
+    def _refuse_changes_by_pages(self, request: Request) -> None:
+        """Refuse changes that a page of this listener asks for, if the console is read-only; others
+        are not concerned. Logging in and out is no change.
+
+        Raises:
+            ConsoleReadOnly
+        """
+        if request.head.method in SAFE_METHODS or request.path == SESSION_PATH:
+            return
+        headers = request.head.by_name
+        is_of_page = b"origin" in headers or b"sec-fetch-site" in headers or self._session_text(request)
+        if is_of_page:
+            raise ConsoleReadOnly(
+                "the console of this broker is read-only (http.console); use the command line or the API"
+            )
+
+    def _session_text(self, request: Request) -> str:
+        """Return the text of the session's cookie; "" without one."""
+        headers = request.head.by_name
+        cookies = headers.get(b"cookie")
+        return cookie_of(cookies, cookie_name(headers.get(b"host", b""))) if cookies else ""
+
     def _is_our_name(self, host: bytes) -> bool:
         name = host.decode("latin-1").lower().partition(":")[0]
         return bool(self._frontend.host) and name == self._frontend.host.lower()
@@ -148,6 +185,11 @@ class Gate:
             NotAuthenticated: credentials are wrong, or missing where they are required.
         """
         authorization = request.head.by_name.get(b"authorization")
+        if authorization is None:
+            text = self._session_text(request)
+            found = self._frontend.web_sessions.find(text, request.host) if text else None
+            if found is not None:
+                return found
         is_socket = request.head.upgrade == b"websocket"
         credentials: dict[str, str] = {}
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparrow.base.settings import WORDS, duration, integer, option, size
+from sparrow.base.settings import WORDS, choice, duration, integer, option, size
 from sparrow.frontends.listener_limits import ListenerLimits
 
 
@@ -68,5 +68,11 @@ class HttpLimits(ListenerLimits):
         WORDS,
         (),
         "Origins whose web pages may use the HTTP listener, such as https://app.example.org; * for all.",
+    )
+    console: str = option(
+        "http.console",
+        choice("on", "read-only", "off"),
+        "on",
+        "The web console at /ui/; read-only: a page that this listener serves may change nothing.",
     )
     sweep_interval_ms: int = 1_000

@@ -6,7 +6,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from sparrow.frontends.admin.fields import MAX_TOPIC_CHARACTERS, TOPIC_PATTERN, MaybeName, Offset, Partition
+from sparrow.frontends.admin.fields import (
+    MAX_TOPIC_CHARACTERS,
+    TOPIC_PATTERN,
+    MaybeName,
+    Number,
+    Offset,
+    Partition,
+)
 
 
 class PathParameters(Struct):
@@ -23,6 +30,8 @@ class PathParameters(Struct):
     queue: Annotated[MaybeName, Meta(description="Name of the queue.")]
     group: Annotated[MaybeName, Meta(description="Name of the group.")]
     subscriber: Annotated[MaybeName, Meta(description="Name of the subscriber.")]
+    sink: Annotated[MaybeName, Meta(description="Name of the sink.")]
+    number: Annotated[Number, Meta(description="Number of the connection.")]
     user: Annotated[MaybeName, Meta(description="Name of the user.")]
     partition: Annotated[Partition, Meta(description="Number of the partition.")]
     offset: Annotated[Offset, Meta(description="Offset in the partition.")]

@@ -71,6 +71,12 @@ class OriginRefused(e.Refused):
     code = "ORIGIN_REFUSED"
 
 
+class ConsoleReadOnly(e.Refused):
+    """A page of this listener may change nothing (http.console)."""
+
+    code = "CONSOLE_READ_ONLY"
+
+
 class InvalidParameters(e.InvalidArgument):
     """Several parts of a request are invalid; `faults` has (where, what) of each."""
 

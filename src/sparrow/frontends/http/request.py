@@ -32,6 +32,11 @@ class RequestSource(Protocol):
         ...
 
     @property
+    def is_secure(self) -> bool:
+        """Return True if the connection is encrypted."""
+        ...
+
+    @property
     def backlog(self) -> Backlog:
         """Return the account of the records that were sent and that the client has not taken."""
         ...
@@ -110,6 +115,11 @@ class Request:
     def certified(self) -> Principal | None:
         """Return the principal of the client's certificate."""
         return self._source.certified
+
+    @property
+    def is_secure(self) -> bool:
+        """Return True if the connection is encrypted."""
+        return self._source.is_secure
 
     @property
     def backlog(self) -> Backlog:

@@ -106,6 +106,13 @@ def problem_response(error: SparrowError, instance: str = "") -> Response:
     return Response(*response_parts(error, instance))
 
 
+def without_basic(response: Response) -> None:
+    """Remove the challenge for a user and password: it makes browsers show a dialog of their own to
+    people that a script would ask.
+    """
+    response.headers = [each for each in response.headers if each[1][:5] != b"Basic"]
+
+
 def _encoded(headers: Mapping[str, str]) -> Headers:
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 

@@ -25,9 +25,11 @@ Loop thread only. The transport calls the first group of methods, the `Transport
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from sparrow.base.transport import write_pieces
+from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.access.sessions import Guard
 from sparrow.frontends.transport.admission import host_of
 from sparrow.frontends.transport.liveness import Liveness, Verdict
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
     from sparrow.frontends.transport.context import TransportContext
     from sparrow.frontends.transport.liveness import Deadlines
     from sparrow.frontends.transport.send_budget import Backlog
+    from sparrow.model.connections import ConnectionDescription
 
+_numbers = itertools.count(1)
 LAST_WORDS_S: Final = 0.5
 """Time for a peer behind TLS to read why its connection ends, before it is closed."""
 
@@ -84,6 +88,8 @@ class Connection(asyncio.BaseProtocol, Generic[Context]):
         "host",
         "is_known",
         "is_leaving",
+        "number",
+        "opened_at",
         "receive_budget",
         "received_bytes",
         "slot",
@@ -100,6 +106,9 @@ class Connection(asyncio.BaseProtocol, Generic[Context]):
         """The IP address of the client."""
         self.slot: ConnectionSlot | None = None
         self.guard = Guard(context.broker.sessions, self.login_is_over)
+        self.number = next(_numbers)
+        """Number of this connection among those of all listeners since the start."""
+        self.opened_at = context.now()
         self.is_known = False
         """True if the client has logged in, or needs no login."""
         self.received_bytes = 0
@@ -197,6 +206,21 @@ class Connection(asyncio.BaseProtocol, Generic[Context]):
         self.resume_reading(PauseReason.WRITE)
         self._wake()
         self.writable()
+
+    def describe(self) -> ConnectionDescription:
+        """Return what people see of the connection."""
+        from sparrow.model.connections import ConnectionDescription
+
+        principal = getattr(self, "principal", None) or getattr(self, "certified", None)
+        return ConnectionDescription(
+            self.number,
+            self.context.name,
+            self.host,
+            "" if principal is None or principal == ANONYMOUS else str(principal),
+            str(getattr(self, "client_name", "")),
+            max(0, round((self.context.now() - self.opened_at) * 1000)),
+            self.received_bytes,
+        )
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sparrow.frontends.transport.admission import ConnectionSlot
     from sparrow.frontends.transport.liveness import Deadlines
     from sparrow.frontends.transport.send_budget import SendBudget
+    from sparrow.model.connections import ConnectionDescription
     from sparrow.protocol.detection import WireProtocol
 
 BACKLOG: Final = 1024
@@ -42,9 +43,11 @@ class OpenConnection(Protocol):
 
     slot: ConnectionSlot | None
     host: str
+    number: int
 
     def sweep(self, now: float) -> None: ...
     def turn_away(self) -> None: ...
+    def describe(self) -> ConnectionDescription: ...
     def abort(self) -> None: ...
 
 
@@ -97,6 +100,7 @@ class TransportContext(Generic[C]):
         """Including refused ones, and those being closed."""
         self.is_stopping = False
         self.measures = broker.measures.frontend(name, lambda: self.connections)
+        self.measures.peers = lambda: self.open_connections
         self.admission = (connection_limit or ConnectionLimit()).admission(
             lambda: self.connections, max_connections, self.measures.refusals
         )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparrow.pipelines.engine.progress import Progress
+    from sparrow.pipelines.model import Flow
     from sparrow.spark.wire import Session, Target
 
 INTERVAL_S: Final = 1.0
@@ -27,11 +28,14 @@ _PAUSE_S: Final = 10.0
 
 
 class Reporter:
-    """Context manager that sends reports; the last ones are sent at its end."""
+    """Context manager that sends reports; the last ones are sent at its end. `flows` are those of
+    the pipeline, for the places that they read and write.
+    """
 
-    def __init__(self, target: Target, pipeline: str, run: str) -> None:
+    def __init__(self, target: Target, pipeline: str, run: str, flows: Sequence[Flow] = ()) -> None:
         self._target = replace(target, retries=0, connect_timeout_s=_TIMEOUT_S, call_timeout_s=_TIMEOUT_S)
         self._pipeline, self._run = pipeline, run
+        self._places = {each.name: places_of(each) for each in flows}
         self._lock = threading.Lock()
         self._newest: dict[str, Progress] = {}
         self._sent: dict[str, Progress] = {}
@@ -77,7 +81,10 @@ class Reporter:
         return True
 
     def _report(self, progress: Progress) -> dict[str, Any]:
+        sources, target = self._places.get(progress.flow, ([], ""))
         return {
+            "sources": sources,
+            "target": target,
             "name": self._pipeline,
             "flow": progress.flow,
             "run": self._run,
@@ -90,3 +97,11 @@ class Reporter:
             "error": progress.error,
             "started_ms": progress.started_ms,
         }
+
+
+def places_of(flow: Flow) -> tuple[list[str], str]:
+    """Return what a flow reads, and what it writes, for people."""
+    source, sink = flow.source, flow.sink
+    named = [*source.topics, *filter(None, (source.pattern, source.flow))]
+    target = next((getattr(sink, name) for name in ("topic", "table", "path") if hasattr(sink, name)), "")
+    return named, target or sink.KEY

@@ -117,7 +117,7 @@ def run(
     with ExitStack() as stack:
         if not is_verbose:
             stack.enter_context(quiet_loggers())
-        reporter = stack.enter_context(Reporter(target, pipeline.name, uuid.uuid4().hex))
+        reporter = stack.enter_context(Reporter(target, pipeline.name, uuid.uuid4().hex, selected))
         running = _Run(build, selected, triggers, stop or threading.Event())
         stack.callback(running.kill)
         running.listeners = [reporter.update, *([on_progress] if on_progress else [])]

@@ -43,6 +43,7 @@ time, however small it is.
 _SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
 _SIZE_START: Final = re.compile(rb"[0-9A-Fa-f]{0,16}\r?")
 _SIZE_BYTES: Final = 16
+_CACHE_CONTROL: Final = b"cache-control"
 _LINE_END: Final = b"\r\n"
 _BLOCK_END: Final = b"\r\n\r\n"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -84,16 +85,22 @@ class _State:
 
 
 class CommonHeaders:
-    """The headers of every response, as bytes; all connections of a listener share them."""
+    """The headers of every response, as bytes; all connections of a listener share them. A response
+    whose first header is cache-control has that instead of the common one.
+    """
 
-    __slots__ = ("_fixed", "block")
+    __slots__ = ("_cacheable", "_fixed", "block", "cacheable_block")
 
     def __init__(self, headers: Headers) -> None:
         self._fixed = self.block = _encoded(headers)
+        self._cacheable = self.cacheable_block = _encoded(
+            [(name, value) for name, value in headers if name != _CACHE_CONTROL]
+        )
 
     def set_date(self, date: str) -> None:
         """Set the date, as HTTP writes it."""
         self.block = self._fixed + b"date: %b\r\n" % date.encode()
+        self.cacheable_block = self._cacheable + b"date: %b\r\n" % date.encode()
 
 
 class HttpCodec:
@@ -427,7 +434,9 @@ class HttpCodec:
     def _head_of_response(self, status: int, headers: Headers, framing: bytes) -> bytes:
         closing = b"connection: close\r\n" if self.is_last_response else b""
         own = _encoded(headers)
-        return b"".join((_STATUS_LINES[status], self._common.block, own, framing, closing, _LINE_END))
+        is_cacheable = bool(headers) and headers[0][0] == _CACHE_CONTROL
+        common = self._common.cacheable_block if is_cacheable else self._common.block
+        return b"".join((_STATUS_LINES[status], common, own, framing, closing, _LINE_END))
 
     def _finish(self) -> None:
         is_last = self.is_last_response

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 from sparrow.frontends.http.routes import (
     administration,
+    console,
     dead_letters,
     documents,
+    events,
     health,
     leases,
     messages,
     metrics,
     queues,
+    search,
+    session,
     socket,
     stream,
 )
@@ -24,12 +28,15 @@ if TYPE_CHECKING:
 _GROUPS = (
     health,
     messages,
+    search,
     stream,
     socket,
     queues,
     leases,
     dead_letters,
     administration,
+    session,
+    events,
     metrics,
 )
 """The groups in the order of the document."""
@@ -38,4 +45,4 @@ _GROUPS = (
 def all_routes(frontend: HttpContext) -> list[Route]:
     """Return all routes."""
     described = [route for group in _GROUPS for route in group.routes(frontend)]
-    return [*documents.routes(frontend, described), *described]
+    return [*documents.routes(frontend, described), *described, *console.routes(frontend)]

@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from sparrow.frontends.admin.operation import OperationContext
 from sparrow.frontends.admin.operations import OPERATIONS
+from sparrow.frontends.admin.states import check_tag
 from sparrow.frontends.http.arguments import operation_route
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.responses import json_response
@@ -44,13 +45,14 @@ def routes_of(frontend: HttpContext, tags: Container[str]) -> list[Route]:
 def _route(frontend: HttpContext, operation: AdminOperation, route: HttpRoute) -> Route:
     async def handle(request: Request, **given: Any) -> object:
         context = OperationContext(frontend.broker, caller(request), frontend.connections)
+        tag = await _tag(route, context, request)
         arguments = await _arguments(operation, route, context, given)
         result = await operation.function(context, arguments)
         if route.shown is not None:
             result = route.shown(result, arguments)
         if route.also is not None and route.also.applies(arguments):
             return json_response(result, route.also.status)
-        return result
+        return json_response(result, headers={"etag": tag}) if tag else result
 
     return operation_route(
         route.method,
@@ -67,6 +69,22 @@ def _route(frontend: HttpContext, operation: AdminOperation, route: HttpRoute) -
         needs_body=route.needs_body,
         also=None if route.also is None else {route.also.status: route.also.text},
     )
+
+
+async def _tag(route: HttpRoute, context: OperationContext, request: Request) -> str:
+    """Return the tag to show, "" for none; check the one that a change expects.
+
+    Raises:
+        StateChanged, and what the description of the state raises.
+    """
+    expected = request.header(b"if-match")
+    if route.tag_of is None or (route.method != "GET" and not expected):
+        return ""
+    tag = await route.tag_of(context, next(iter(request.path_params.values())))
+    if route.method == "GET":
+        return tag
+    check_tag(expected, tag)
+    return ""
 
 
 async def _arguments(

@@ -17,6 +17,7 @@ from sparrow.frontends.http.openapi import document
 from sparrow.frontends.http.problems import NoSuchPage
 from sparrow.frontends.http.responses import Response, json_response
 from sparrow.frontends.http.router import Route
+from sparrow.frontends.http.routes.console import PREFIX, wants_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,9 +73,11 @@ class _Documents:
     async def show(self, _: Request) -> Response:
         return Response(200, [(b"content-type", b"text/html; charset=utf-8")], _PAGE.encode())
 
-    async def lead(self, _: Request) -> Response:
-        """Redirect a browser from / to the page."""
-        return Response(307, [(b"location", DOCS.encode())], b"")
+    async def lead(self, request: Request) -> Response:
+        """Redirect from / to the console; to this page if it is switched off, and programs."""
+        is_console = self._frontend.limits.console != "off" and wants_page(request)
+        headers = [(b"location", f"{PREFIX}/".encode() if is_console else DOCS.encode())]
+        return Response(307, [*headers, (b"vary", b"accept")], b"")
 
     async def icon(self, _: Request) -> Response:
         content = await self._frontend.in_thread(_OWN_ICON.read_bytes)

@@ -1,0 +1,70 @@
+// Records that wait for parents, as a graph: each parent above its children.
+import { html } from "../lib.js";
+import { get } from "../api.js";
+import { shell } from "../format.js";
+import { useData } from "../state.js";
+import { Badge, Commands, Empty, Loaded } from "../parts/basics.js";
+import { Table } from "../parts/table.js";
+
+const MOST = 200;
+const BOX = { width: 150, height: 40, gap: 20, level: 80 };
+
+/**
+ * @param {any} message
+ * @param {string} name
+ */
+const header = (message, name) => message.headers.filter(([each]) => each === name).map(([, value]) => String(value));
+const idOf = (message) => header(message, "message-id")[0] ?? "";
+const parentsOf = (message) => header(message, "parent-id").flatMap((each) => each.split(",")).map((each) => each.trim()).filter(Boolean);
+
+/** @param {any} props */
+export function Parents({ queue, path }) {
+  const loaded = useData((signal) => get(`${path}/messages`, { state: "ready,leased,delayed,blocked,moving", limit: MOST, subscriber: Object.keys(queue.statistics.subscribers)[0] }, signal), [queue.name], { every: 3000 });
+  return html`<${Loaded} loaded=${loaded}>${(found) => html`<${Shown} messages=${found.messages} />`}<//>
+    <${Commands} commands=${[`sparrow queue peek ${shell(queue.name)} --state blocked`]} />`;
+}
+
+/** @param {{messages: any[]}} props */
+function Shown({ messages }) {
+  const blocked = messages.filter((each) => parentsOf(each).length);
+  if (!blocked.length) return html`<${Empty}>No unfinished record has parents.<//>`;
+  const { nodes, edges } = graphOf(messages);
+  return html`<${Graph} nodes=${nodes} edges=${edges} />
+    <h2>As a table</h2>
+    <${Table} label="Records with parents" rows=${blocked} keyOf=${(each) => `${each.partition}:${each.offset}`} columns=${[
+      { name: "Record", cell: (each) => idOf(each) || `${each.partition} @${each.offset}` }, { name: "State", cell: (each) => html`<${Badge}>${each.state}<//>` },
+      { name: "Waits for", wide: true, cell: (each) => parentsOf(each).map((id) => `${id} (${nodes.find((node) => node.id === id)?.state ?? "finished or not here"})`).join(", ") },
+    ]} />`;
+}
+
+/**
+ * Nodes with their level, the longest way from a parent without parents.
+ * @param {any[]} messages
+ */
+export function graphOf(messages) {
+  const family = messages.filter((each) => parentsOf(each).length || messages.some((other) => parentsOf(other).includes(idOf(each)) && idOf(each)));
+  const nodes = family.map((each) => ({ id: idOf(each) || `${each.partition}@${each.offset}`, state: each.state, level: 0 }));
+  const edges = family.flatMap((each, i) => parentsOf(each).map((parent) => ({ from: parent, to: nodes[i].id })));
+  const byId = Object.fromEntries(nodes.map((each) => [each.id, each]));
+  for (let round = 0; round < Math.min(nodes.length, 50); round += 1) {
+    for (const { from, to } of edges) {
+      if (byId[from] && byId[to].level <= byId[from].level) byId[to].level = byId[from].level + 1;
+    }
+  }
+  return { nodes, edges: edges.filter(({ from }) => byId[from]) };
+}
+
+/** @param {{nodes: any[], edges: any[], label?: string}} props */
+export function Graph({ nodes, edges, label = "Records and their parents" }) {
+  const rows = /** @type {Record<number, any[]>} */ ({});
+  for (const each of nodes) (rows[each.level] ??= []).push(each);
+  const places = Object.fromEntries(nodes.map((each) => [each.id, { x: rows[each.level].indexOf(each) * (BOX.width + BOX.gap), y: each.level * BOX.level }]));
+  const width = Math.max(...Object.values(rows).map((each) => each.length)) * (BOX.width + BOX.gap);
+  const height = Math.max(...nodes.map((each) => each.level)) * BOX.level + BOX.height + 2;
+  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><svg class="graph" viewBox="-2 -2 ${width} ${height + 4}" width=${width} role="img" aria-label=${`${label}, ${nodes.length} nodes`}>
+    ${edges.map(({ from, to }) => { const a = places[from]; const b = places[to];
+      return html`<path d="M${a.x + BOX.width / 2} ${a.y + BOX.height} L${b.x + BOX.width / 2} ${b.y}" />`; })}
+    ${nodes.map((each) => { const { x, y } = places[each.id];
+      return html`<rect x=${x} y=${y} width=${BOX.width} height=${BOX.height} rx="6" /><text x=${x + 8} y=${y + 16}>${each.id.length > 18 ? `${each.id.slice(0, 17)}…` : each.id}</text><text x=${x + 8} y=${y + 33} class="soft">${each.state}</text>`; })}
+  </svg></div>`;
+}

@@ -1,0 +1,81 @@
+"""The browser of the tests: Debian's chromium, driven by Playwright from PyPI. Nothing is
+downloaded.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is missing: make setup")
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+__all__ = ["Axe", "Browser", "BrowserContext", "Page", "Tab", "expect", "launched"]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+WHY_NOT = "chromium is missing; on Debian: apt install chromium"
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
+expect.set_options(timeout=10_000)
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """Run the browser."""
+    assert CHROMIUM is not None
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Tab:
+    """A tab of the console. Errors of scripts, refusals by the Content-Security-Policy and dialogs
+    of scripts are noted; `check` finds them.
+    """
+
+    context: BrowserContext
+    url: str
+    page: Page = field(init=False)
+    faults: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page = self.context.new_page()
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        self.page.on("console", self._said)
+        self.page.on("dialog", self._asked)
+
+    def _said(self, message: Any) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.faults.append(f"console: {message.text}")
+
+    def _asked(self, dialog: Any) -> None:
+        self.faults.append(f"a script ran: {dialog.message}")
+        dialog.dismiss()
+
+    def open(self, path: str, heading: str | None = None) -> Page:
+        """Open a page by its address, and wait for its heading."""
+        self.page.goto(f"{self.url}/ui/{path}")
+        heading_of = self.page.get_by_role("heading", level=1)
+        expect(heading_of).to_be_visible()
+        if heading is not None:
+            expect(heading_of).to_have_text(heading)
+        return self.page
+
+    def check(self) -> None:
+        """Fail if something went wrong."""
+        assert self.faults == []
+
+    def confirm(self, name: str, verb: str) -> None:
+        """Type the name in the dialog that asks, and press its button."""
+        dialog = self.page.get_by_role("dialog").last
+        expect(dialog.get_by_role("button", name=verb, exact=True)).to_be_disabled()
+        dialog.get_by_role("textbox").fill(name)
+        dialog.get_by_role("button", name=verb, exact=True).click()

@@ -1,0 +1,133 @@
+"""Status and history: rings, rates, forecast, what needs attention, and who may see it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from sparrow.base.clock import ManualClock
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
+from sparrow.broker.status.history import JOINED, LONG_SAMPLES, MAX_QUEUES, SHORT_SAMPLES, Histories, Ring
+from sparrow.broker.status.sampler import Totals, quantile_ms, rates_between
+from sparrow.model.pipelines import Report
+from tests.broker.batches import batch
+
+
+def test_a_ring_keeps_the_last_samples_in_order() -> None:
+    ring = Ring(["a", "b"], 4)
+    for number in range(6):
+        ring.add(number * 1000, {"a": number} if number % 2 else {"a": number, "b": -1})
+    assert ring.times_ms() == [2000, 3000, 4000, 5000]
+    assert ring.series("a") == [2, 3, 4, 5]
+    assert ring.series("b") == [-1, None, -1, None]
+    assert (ring.last("a"), ring.last("b")) == (5, 0)
+    assert ring.mean_of_last(2) == {"a": 4.5, "b": -1}
+
+
+def test_histories_are_bounded_in_time_and_queues() -> None:
+    histories = Histories(["x"], ["y"])
+    for number in range(SHORT_SAMPLES * 3):
+        histories.add(number, {"x": number % JOINED})
+    assert len(histories.short) == SHORT_SAMPLES
+    assert histories.long.series("x") == [(JOINED - 1) / 2] * (SHORT_SAMPLES * 3 // JOINED)
+    for number in range(JOINED * (LONG_SAMPLES + 10)):
+        histories.add(number, {"x": 1})
+    assert len(histories.long) == LONG_SAMPLES
+    for number in range(MAX_QUEUES + 5):
+        histories.add_of_queue(f"q{number}", 0, {"y": 1}, is_busy=True)
+    assert len(histories.queues) == MAX_QUEUES
+    assert "q0" not in histories.queues
+    histories.add_of_queue("idle", 0, {"y": 1}, is_busy=False)
+    assert "idle" not in histories.queues
+    histories.keep_queues(frozenset({"q7"}))
+    assert list(histories.queues) == ["q7"]
+
+
+def test_rates_are_never_negative_and_quantiles_are_bounds() -> None:
+    before, after = Totals((10, 0, 0, 0, 0, 0), ()), Totals((4, 20, 0, 0, 0, 0), ())
+    rates = rates_between(before, after, 2.0)
+    assert (rates["messages_in"], rates["messages_out"]) == (0, 10)
+    assert quantile_ms((0.001, 0.01), [0, 0, 0], [90, 99, 100], 0.5) == 1
+    assert quantile_ms((0.001, 0.01), [0, 0, 0], [90, 99, 100], 0.99) == 10
+    assert quantile_ms((0.001, 0.01), [0, 0, 0], [90, 99, 100], 0.999) == 20
+    assert quantile_ms((0.001, 0.01), [1, 1, 1], [1, 1, 1], 0.5) == -1
+
+
+@pytest_asyncio.fixture
+async def clocked(tmp_path: Path) -> AsyncIterator[tuple[Broker, ManualClock]]:
+    clock = ManualClock()
+    async with Broker(tmp_path, config=BrokerConfig(default_partitions=1), clock=clock) as broker:
+        yield broker, clock
+
+
+async def step(broker: Broker, clock: ManualClock, seconds: float = 5.0) -> None:
+    clock.advance(seconds)
+    await broker.status.record()
+
+
+async def test_rates_of_what_was_published_are_in_status_and_history(
+    clocked: tuple[Broker, ManualClock],
+) -> None:
+    broker, clock = clocked
+    await broker.topics.create("t")
+    await step(broker, clock)
+    await broker.records.publish("t", 0, batch(*[b"x"] * 5, timestamp_ms=clock.wall_ms()))
+    await step(broker, clock)
+    found = await broker.status.describe()
+    assert found.rates.messages_in == 1.0
+    assert (found.status, found.topics, found.partitions) == ("ready", 1, 1)
+    history = broker.status.history(["messages_in"])
+    assert history.series == {"messages_in": [0, 1]}
+    assert history.interval_ms == 5000
+    assert history.times_ms[1] - history.times_ms[0] == 5000
+    await step(broker, clock)
+    assert (await broker.status.describe()).rates.messages_in == 0
+
+
+async def test_queues_that_do_something_have_a_history(clocked: tuple[Broker, ManualClock]) -> None:
+    broker, clock = clocked
+    await broker.queues.create("jobs")
+    await broker.queues.create("idle")
+    await step(broker, clock)
+    await broker.records.publish("jobs", 0, batch(*[b"x"] * 10, timestamp_ms=clock.wall_ms()))
+    await step(broker, clock)
+    assert broker.status.history(["published"], queue="jobs").series == {"published": [2]}
+    assert broker.status.history(["published"], queue="idle").series == {"published": []}
+
+
+async def test_attention_is_called_to_old_jobs_new_dead_letters_and_silent_pipelines(
+    clocked: tuple[Broker, ManualClock],
+) -> None:
+    broker, clock = clocked
+    await broker.queues.create("jobs")
+    broker.pipelines.report(Report("shop", "orders"))
+    now_ms = clock.wall_ms()
+    await broker.records.publish("jobs", 0, batch(b"x", timestamp_ms=now_ms))
+    assert (await broker.status.describe()).attention == []
+    await step(broker, clock, 700)
+    found = {each.kind: each for each in (await broker.status.describe()).attention}
+    assert found["oldest_job"].text == "The oldest job of queue jobs waits for 11 min; nobody takes from it."
+    assert found["oldest_job"].resource == "jobs"
+    assert found["pipeline"].text == "Flow orders of pipeline shop is silent for 11 min."
+    await broker.queues.pause("jobs")
+    await step(broker, clock, 10)
+    paused = {each.kind: each.text for each in (await broker.status.describe()).attention}
+    assert paused["oldest_job"].endswith("it is paused.")
+
+
+async def test_attention_is_called_to_a_lag_that_grows(clocked: tuple[Broker, ManualClock]) -> None:
+    broker, clock = clocked
+    await broker.topics.create("t")
+    await broker.records.publish("t", 0, batch(*[b"x"] * 1500, timestamp_ms=clock.wall_ms()))
+    await broker.groups.commit_offsets("behind", {("t", 0): (0, "")})
+    await broker.groups.commit_offsets("steady", {("t", 0): (0, "")})
+    for minute in range(7):
+        await step(broker, clock, 61)
+        await broker.records.publish("t", 0, batch(*[b"x"] * 100, timestamp_ms=clock.wall_ms()))
+        await broker.groups.commit_offsets("steady", {("t", 0): (100 * minute + 100, "")})
+    found = [each for each in (await broker.status.describe()).attention if each.kind == "lag"]
+    assert [each.resource for each in found] == ["behind"]
+    assert "2,200 messages" in found[0].text
