@@ -66,7 +66,9 @@ async def test_changes_are_told_by_kind_without_names(make_http: MakeHttp) -> No
     listener.close()
 
 
-async def test_those_who_may_not_see_the_broker_are_told_of_changes_alone(make_http: MakeHttp) -> None:
+async def test_a_principal_without_describe_on_the_cluster_hears_of_changes_alone(
+    make_http: MakeHttp,
+) -> None:
     config = BrokerConfig(super_users=frozenset({"User:root"}), default_partitions=1)
     http = await make_http(tokens=TOKENS, config=config)
     poor, rich = await Listener.open(http, "n-token"), await Listener.open(http, "r-token")

@@ -20,7 +20,7 @@ def commit(api: Api, group: str, offset: int) -> None:
     assert api.call("PUT", f"/v1/groups/{group}/offsets", {"offsets": offsets})[0] == 204
 
 
-def test_overview_says_that_the_broker_is_well_and_what_needs_attention(tab: Tab, api: Api) -> None:
+def test_overview_shows_readiness_and_things_that_need_attention(tab: Tab, api: Api) -> None:
     page = tab.open("", "Overview")
     expect(page.get_by_text("Ready")).to_be_visible()
     for figure in ("Messages in", "Jobs unfinished", "Dead letters", "Disk free", "Sync p50 / p99"):
@@ -34,7 +34,7 @@ def test_overview_says_that_the_broker_is_well_and_what_needs_attention(tab: Tab
     expect(page).to_have_url(re.compile("/ui/queues/jobs/dead-letters$"))
 
 
-def test_overview_counts_live_what_is_published(tab: Tab, api: Api) -> None:
+def test_overview_counts_publishes_live(tab: Tab, api: Api) -> None:
     page = tab.open("", "Overview")
     expect(page.locator(".figure", has_text="Messages in")).to_contain_text("0/s")
     api.publish("events", *({"value": "x"} for _ in range(50)))

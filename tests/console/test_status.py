@@ -68,7 +68,7 @@ async def step(broker: Broker, clock: ManualClock, seconds: float = 5.0) -> None
     await broker.status.record()
 
 
-async def test_rates_of_what_was_published_are_in_status_and_history(
+async def test_rates_of_publishes_are_in_status_and_history(
     clocked: tuple[Broker, ManualClock],
 ) -> None:
     broker, clock = clocked

@@ -60,7 +60,9 @@ class BrokerStatus(Result, frozen=True):
     ]
     connections: Annotated[dict[str, int], Meta(description="Open connections, by listener.")]
     rates: MessageRates
-    sync_p50_ms: Annotated[float, Meta(description="Of syncs in the last minute; -1: there were none.")]
+    sync_p50_ms: Annotated[
+        float, Meta(description="Median of the syncs of the last minute; -1: there were none.")
+    ]
     sync_p99_ms: float
     attention: list[Attention] = []
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from sparrow.frontends.admin.operation import Arguments, OperationContext
-from sparrow.model.connections import ConnectionDescription
+from sparrow.model.connections import ConnectionDescription  # noqa: TC001 - msgspec reads it
 
 MAX_LISTED = 1000
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from sparrow.broker.access.authz import ANONYMOUS, ResourceType
-from sparrow.frontends.admin.fields import MaybeName
+from sparrow.frontends.admin.fields import MaybeName  # noqa: TC001 - msgspec reads it
 from sparrow.frontends.admin.operation import Arguments, OperationContext
 
 

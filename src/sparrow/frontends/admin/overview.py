@@ -10,9 +10,9 @@ from msgspec import Meta, Struct
 
 from sparrow.frontends.admin.fields import Listing
 from sparrow.frontends.admin.operation import Arguments, Named, OperationContext
-from sparrow.model.groups import GroupLag
-from sparrow.model.queues import QueueDescription
-from sparrow.model.topics import TopicOverview
+from sparrow.model.groups import GroupLag  # noqa: TC001 - msgspec reads it
+from sparrow.model.queues import QueueDescription  # noqa: TC001 - msgspec reads it
+from sparrow.model.topics import TopicOverview  # noqa: TC001 - msgspec reads it
 
 MAX_LISTED = 500
 _Limit = Annotated[int, Meta(ge=1, le=MAX_LISTED)]

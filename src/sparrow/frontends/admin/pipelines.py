@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from sparrow.frontends.admin.operation import Arguments, NoArguments, OperationContext
-from sparrow.model.pipelines import Report
+from sparrow.model.pipelines import Report  # noqa: TC001 - msgspec reads it
 
 
 class Introduce(Arguments, frozen=True):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from sparrow.model.server import LogLine, OptionDescription
+from sparrow.model.server import LogLine, OptionDescription  # noqa: TC001 - msgspec reads it
 
 if TYPE_CHECKING:
     from sparrow.frontends.admin.operation import NoArguments, OperationContext

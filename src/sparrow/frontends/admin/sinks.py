@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from sparrow.broker.sinks.state import Caller
 from sparrow.frontends.admin.operation import Arguments, NoArguments, OperationContext
-from sparrow.model.sinks import SinkDescription
+from sparrow.model.sinks import SinkDescription  # noqa: TC001 - msgspec reads it
 
 
 class BatchArguments(Arguments, frozen=True):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct, field
 
-from sparrow.frontends.admin.fields import MaybeName, Text
+from sparrow.frontends.admin.fields import MaybeName, Text  # noqa: TC001 - msgspec reads it
 from sparrow.frontends.admin.operation import Arguments, NoArguments, OperationContext
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class HistoryQuery(Struct):
     span: Annotated[
         str, Meta(max_length=20, description="`15m` in steps of 5 s, or `24h` in steps of 5 min.")
     ] = DEFAULT_SPAN
-    queue: Annotated[MaybeName, Meta(description="Of this queue, instead of the broker.")] = ""
+    queue: Annotated[MaybeName, Meta(description="History of this queue, instead of the broker.")] = ""
 
 
 async def describe(context: OperationContext, _: NoArguments) -> BrokerStatus:

@@ -151,6 +151,6 @@ def routes(frontend: HttpContext) -> list[Route]:
                     "max_value_bytes", "Longer values are cut; 0: none.", integer(0, 0, _MAX_BYTES)
                 ),
             ],
-            responses=problems(404) | {200: response("What was found.", {JSON: _PAGE})},
+            responses=problems(404) | {200: response("The messages that were found.", {JSON: _PAGE})},
         )
     ]
