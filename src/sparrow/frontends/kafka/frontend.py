@@ -13,25 +13,17 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-LOAD_DELAY_S = 0.5
-"""Time after the start at which the codec is loaded if no client has connected yet: loading it
-takes a tenth of a second of processor time, which the other listeners have first.
-"""
-
 
 class KafkaFrontend(KafkaContext):
     """Serves Kafka's protocol on one or several listeners. Loop thread only. See `KafkaContext` for
     the arguments.
     """
 
-    _load_timer: asyncio.TimerHandle | None = None
-    """Set until the codec is loaded."""
+    _loading: asyncio.Future[None] | None = None
 
     @cached_property
     def begin(self) -> Callable[[Any, bytes | memoryview], Any]:  # type: ignore[override]
-        """The function that begins a request. Loading the codec takes a tenth of a second: this
-        happens after the start, not before it.
-        """
+        """The function that begins a request."""
         from sparrow.frontends.kafka.dispatch import begin
 
         return begin
@@ -45,7 +37,6 @@ class KafkaFrontend(KafkaContext):
         """
         if not self.ports:
             self.is_loaded = False
-            self._load_timer = self.loop.call_later(LOAD_DELAY_S, self._load)
         port = listener.port
         for host in _hosts(listener.host):
             try:
@@ -66,8 +57,6 @@ class KafkaFrontend(KafkaContext):
         """
         if not self.draining.done():
             self.draining.set_result(None)
-        if self._load_timer is not None:
-            self._load_timer.cancel()
         self.share_members.drain()
         self.stop()
         for connection in list(self.open_connections):
@@ -79,15 +68,13 @@ class KafkaFrontend(KafkaContext):
         await self.end()
 
     def _accept(self, listener: Listener) -> KafkaConnection:
-        self._load()
+        """Return a new connection. The first one loads the codec, in a thread: that takes a tenth
+        of a second and some megabytes, which a broker without Kafka clients does not need.
+        """
+        if self._loading is None:
+            self._loading = self.loop.run_in_executor(None, _preload)
+            self._loading.add_done_callback(self._loaded)
         return KafkaConnection(self, listener)
-
-    def _load(self) -> None:
-        """Load the codec in a thread, once."""
-        if self._load_timer is not None:
-            self._load_timer.cancel()
-            self._load_timer = None
-            self.loop.run_in_executor(None, _preload).add_done_callback(self._loaded)
 
     def _loaded(self, loading: asyncio.Future[None]) -> None:
         """Begin the requests that waited for the codec."""
