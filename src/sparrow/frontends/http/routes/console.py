@@ -8,8 +8,6 @@ hash of all of them, and are cached for ever; the page itself is asked for each 
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -95,6 +93,8 @@ def _response(request: Request, file: _File, headers: Headers) -> Response:
 
 def _read() -> tuple[dict[str, _File], str]:
     """Return all files by their paths below the folder, and their common version."""
+    import hashlib
+
     found: dict[str, bytes] = {}
     for folder, _, names in sorted(os.walk(_FOLDER)):
         for name in sorted(names):
@@ -111,6 +111,8 @@ def _read() -> tuple[dict[str, _File], str]:
 
 
 def _file(name: str, content: bytes) -> _File:
+    import gzip
+
     compressed = gzip.compress(content, 9, mtime=0) if len(content) >= _LEAST_COMPRESSED_BYTES else None
     return _File(_TYPES[os.path.splitext(name)[1]], content, compressed)
 

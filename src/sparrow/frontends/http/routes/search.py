@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.frontends.http import forms
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.message_search import NEWEST, OLDEST, MessageSearch, SearchPage, SearchRequest
 from sparrow.frontends.http.openapi import (
     TEXT,
     array,
@@ -25,12 +24,14 @@ from sparrow.frontends.http.router import Route
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.message_search import MessageSearch, SearchPage, SearchRequest
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.router import Schema
 
 _MAX_PARTITION: Final = (1 << 31) - 1
 _MAX_SHOWN: Final = 1_000
-_ORDERS: Final = (NEWEST, OLDEST)
+NEWEST: Final = "newest"
+_ORDERS: Final = (NEWEST, "oldest")
 _MAX_MS: Final = 10_000
 _MAX_BYTES: Final = 256 << 20
 
@@ -38,10 +39,15 @@ _MAX_BYTES: Final = 256 << 20
 class _Search:
     def __init__(self, frontend: HttpContext) -> None:
         self._frontend = frontend
-        self._search = MessageSearch(frontend)
+        self._search: MessageSearch | None = None
 
     async def search(self, request: Request) -> Response:
-        wanted = self._wanted(request)
+        # the search is loaded by the first request
+        from sparrow.frontends.http.message_search import MessageSearch, SearchRequest
+
+        if self._search is None:
+            self._search = MessageSearch(self._frontend)
+        wanted = self._wanted(request, SearchRequest)
         await wait_for_quota(request, self._frontend, QuotaKind.FETCH)
         reservation = reserve(request)
         try:
@@ -53,9 +59,9 @@ class _Search:
         self._frontend.count(QuotaKind.FETCH, caller(request), len(body))
         return ReservedResponse(Response(200, [(b"content-type", JSON.encode())], body), reservation)
 
-    def _wanted(self, request: Request) -> SearchRequest:
+    def _wanted(self, request: Request, make: type[SearchRequest]) -> SearchRequest:
         query = Query(request)
-        wanted = SearchRequest(
+        wanted = make(
             topic=request.path_params["topic"],
             order=query.choice("order", NEWEST, _ORDERS),
             start=query.text("from"),
