@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 import pytest
 
@@ -119,7 +120,8 @@ def test_live_shows_new_messages_on_top_and_keeps_them_while_paused(tab: Tab, ap
 
 
 def test_publish_with_key_headers_partition_delay_priority_and_parents(tab: Tab, api: Api) -> None:
-    page = tab.open("topics/orders/publish", "orders")
+    api.post("/v1/topics", {"name": "written", "partitions": 3})
+    page = tab.open("topics/written/publish", "written")
     page.get_by_role("textbox", name=re.compile("^Key")).fill("new-key")
     page.get_by_label("Partition").select_option("2")
     page.get_by_label("Value", exact=True).fill('{"hello": "you"}')
@@ -133,7 +135,7 @@ def test_publish_with_key_headers_partition_delay_priority_and_parents(tab: Tab,
     page.get_by_label("Parents").fill("a, b")
     page.get_by_role("button", name="Publish", exact=True).click()
     expect(page.get_by_text(re.compile(r"Published to partition 2 at offset \d+\."))).to_be_visible()
-    (found,) = api.get("/v1/topics/orders/search?key=new-key")["messages"]
+    (found,) = api.get("/v1/topics/written/search?key=new-key")["messages"]
     headers = dict(found["headers"])
     assert found["partition"] == 2
     assert found["value"] == '{"hello": "you"}'
@@ -246,3 +248,27 @@ def test_scripts_in_names_keys_values_headers_stay_text(tab: Tab) -> None:
     drawer = page.get_by_role("dialog")
     expect(drawer).to_contain_text(SCRIPT)
     assert page.locator("main script, dialog script, main img, dialog img").count() == 0
+
+
+def test_scripts_in_names_of_queues_groups_pipelines_and_errors_stay_text(tab: Tab, api: Api) -> None:
+    name = "<img src=x onerror=alert(3)>"
+    api.post("/v1/queues", {"name": name, "topics": ["events"], "policy": {"dead_letter_topic": None}})
+    offsets = [{"topic": "events", "partition": 0, "offset": 0}]
+    assert api.call("PUT", f"/v1/groups/{quote(name)}/offsets", {"offsets": offsets})[0] == 204
+    for path, words in (
+        ("queues", name),
+        (f"queues/{quote(name)}", name),
+        (f"queues/{quote(name)}/records", name),
+        ("groups", name),
+        (f"groups/{quote(name)}", name),
+        ("topics/events/readers", name),
+        ("pipelines", SCRIPT),
+        ("queues/jobs/dead-letters", SCRIPT),
+        ("", SCRIPT),
+        (f"topics/{quote(name)}", name),
+        (f"topics?search={quote(name)}", "No topic has such a name."),
+    ):
+        page = tab.open(path)
+        expect(page.locator("main")).to_contain_text(words)
+        assert page.locator("main img, main script").count() == 0, path
+    api.call("DELETE", f"/v1/queues/{quote(name)}")

@@ -10,7 +10,6 @@ broker.
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
@@ -52,6 +51,8 @@ class WebSessions:
 
     def begin(self, principal: Principal) -> str:
         """Begin a session of a principal that has just logged in. Return the text of its cookie."""
+        import secrets  # for the first login; the start does without it
+
         self._forget_old()
         text = secrets.token_urlsafe(32)
         key = _key(text)
