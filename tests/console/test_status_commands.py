@@ -39,7 +39,7 @@ def test_status_is_one_screen(filled: RunningBroker, capsys: pytest.CaptureFixtu
     assert lines[7:] == ["needs attention:", "  Queue jobs has 12 new dead letters."]
 
 
-def test_status_as_json_is_what_the_client_returns(
+def test_status_as_json_equals_the_result_of_the_client(
     filled: RunningBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["--url", filled.url, "status", "--json"]) == 0
