@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -40,6 +42,7 @@ class Pair:
         self._directory, self._ledger, self._objects = directory, ledger, objects
         self.ports = {name: free_port() for name in ("a", "b")}
         self.native_ports = {name: free_port() for name in ("a", "b")}
+        self.http_ports = {name: free_port() for name in ("a", "b")}
         self.brokers: dict[str, BrokerProcess] = {}
         self.owner = "a"
         self.start("a")
@@ -58,6 +61,7 @@ class Pair:
             SPARROW_KAFKA_PORT=str(self.ports[name]),
             SPARROW_KAFKA_HOST="127.0.0.1",
             SPARROW_NATIVE_PORT=str(self.native_ports[name]),
+            SPARROW_HTTP_PORT=str(self.http_ports[name]),
         )
 
     @property
@@ -304,6 +308,38 @@ async def test_everything_waits_for_a_ledger_that_crashed_and_goes_on(tmp_path: 
     finally:
         pair.end()
         server.remove()
+
+
+def ask(url: str, *options: str) -> tuple[int, str]:
+    """Return the status and the body of a request by curl."""
+    command = ["curl", "-sS", "-m", "20", "-w", "%{http_code}", *options, url]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(done.stdout[-3:]), done.stdout[:-3]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.parametrize("objects_url", ["file"], indirect=True)
+def test_a_standby_tells_load_balancers_and_clients_of_http_who_serves(pair: Pair) -> None:
+    owner, standby = (f"http://127.0.0.1:{pair.http_ports[name]}" for name in ("a", "b"))
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", pair.http_ports["b"])) == 0:
+                break
+        time.sleep(0.02)
+    assert ask(f"{owner}/readyz")[0] == 200
+    assert ask(f"{standby}/healthz") == (200, '{"status":"alive"}')
+    assert ask(f"{standby}/readyz")[0] == 503
+    assert ask(f"{standby}/metrics")[0] == 503
+    status, body = ask(f"{standby}/v1/topics?x=1", "-o", "/dev/null", "-w", "%{redirect_url} %{http_code}")
+    assert (status, body.split()[0]) == (307, f"{owner}/v1/topics?x=1")
+    made = ask(f"{standby}/v1/topics", "-L", "-X", "POST", "-H", "content-type: application/json",
+               "-d", '{"name": "orders"}')  # fmt: skip
+    assert made[0] == 201, made
+    assert "orders" in ask(f"{owner}/v1/topics")[1]
+    pair.fail_over(BrokerProcess.kill)
+    assert ask(f"{standby}/readyz")[0] == 200
+    assert "orders" in ask(f"{standby}/v1/topics")[1]
 
 
 @pytest.mark.parametrize("objects_url", ["file"], indirect=True)

@@ -55,6 +55,20 @@ def test_a_secret_on_the_command_line_is_refused(flag: str, value: str) -> None:
     assert "hidden-word" not in raised.value.text
 
 
+@pytest.mark.parametrize(
+    ("objects", "linger_s"),
+    [
+        ("file:///a", 0.005),
+        ("s3://b?endpoint=http://minio:9000", 0.005),
+        ("s3://b/p", 0.1),
+        ("gs://b", 0.1),
+    ],
+)
+def test_uploads_that_are_paid_for_are_fewer(objects: str, linger_s: float) -> None:
+    assert ClusterSettings(URL, objects).linger_s == linger_s
+    assert ClusterSettings(URL, objects, linger_ms=7).linger_s == 0.007
+
+
 def test_flags_without_secrets_are_taken() -> None:
     check_flags({"cluster_ledger": "postgresql://sparrow@db/sparrow", "cluster_objects": "s3://b/p?region=x"})
 

@@ -76,6 +76,8 @@ class Ownership:
         self._renew_now = asyncio.Event()
         self._is_draining = False
         self._is_away = False
+        self.owner_addresses: Mapping[str, str] = {}
+        """Addresses of the node that owned the shard when `stand_by` last looked; none: nobody."""
         self._lost_lock_since: tuple[int, float] | None = None
         """(owner whose lock is free, since when)."""
 
@@ -144,6 +146,7 @@ class Ownership:
         while True:
             try:
                 status = await self._ledger.status()
+                self._remember(status)
                 dead = self._judge(status)
                 if self.is_trusted and not self._is_draining and self._may_take(status, dead):
                     taken = await self._ledger.take(self._shard, self.node, dead)
@@ -158,6 +161,11 @@ class Ownership:
     def _owner(self, status: LedgerStatus) -> tuple[int | None, NodeInfo | None]:
         owner = next(each.owner for each in status.shards if each.id == self._shard)
         return owner, next((node for node in status.nodes if node.id == owner), None)
+
+    def _remember(self, status: LedgerStatus) -> None:
+        _, node = self._owner(status)
+        is_alive = node is not None and node.expires_in_ms > 0 and node.id != self.node
+        self.owner_addresses = node.addresses if node is not None and is_alive else {}
 
     def _may_take(self, status: LedgerStatus, dead: int | None) -> bool:
         owner, node = self._owner(status)

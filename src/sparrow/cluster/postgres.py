@@ -44,6 +44,8 @@ LOCK_CLASS: Final = 0x53505257
 CONNECT_S: Final = 5.0
 CALL_S: Final = 15.0
 """Time after which a call counts as failed."""
+LOAD_S: Final = 600.0
+"""The same for reading a whole shard."""
 _OFF: Final = "off"
 
 _COMMIT: Final = "SELECT sparrow.commit_shard($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16)"
@@ -328,11 +330,14 @@ class PostgresLedger:
                     "SELECT seq, epoch, at_ms, manifest, object, coalesce(octet_length(payload), 0) AS size "
                     "FROM sparrow.wal WHERE shard = $1 ORDER BY seq",
                     shard,
+                    timeout=LOAD_S,
                 )
             )
             entries = await self._call(
                 connection.fetch(
-                    "SELECT kind, key, value, version FROM sparrow.entry WHERE shard = $1", shard
+                    "SELECT kind, key, value, version FROM sparrow.entry WHERE shard = $1",
+                    shard,
+                    timeout=LOAD_S,
                 )
             )
         return ShardContent(

@@ -11,22 +11,25 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import socket
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import InvalidConfig, SparrowError
 from sparrow.cluster.committer import CommitOptions
-from sparrow.cluster.errors import NotOwner, ObjectMissing, ObjectsUnavailable
+from sparrow.cluster.errors import LedgerUnavailable, NotOwner, ObjectMissing, ObjectsUnavailable
 from sparrow.cluster.objects import open_objects
 from sparrow.cluster.ownership import Ownership
 from sparrow.cluster.postgres import PostgresLedger
 from sparrow.cluster.shard import OwnedShard
 from sparrow.cluster.upkeep import ShardUpkeep
+from sparrow.server.access import ServerAccess
 from sparrow.server.cluster_settings import check_cluster
 from sparrow.server.listeners import OFF
 from sparrow.server.ready import bootstrap_of
 from sparrow.server.server import Server
+from sparrow.server.standby import StandbyListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -45,6 +48,8 @@ IDENTITY_KEY: Final = "sparrow-cluster"
 """The object that has the id of the cluster that a bucket belongs to."""
 PROBE_KEY: Final = "probe"
 MAX_CLOCK_MS: Final = 1000
+STANDBY_AFTER_S: Final = 0.3
+"""A node that finds the shard free takes it, and opens no listener of a standby before."""
 START_S: Final = 30.0
 """Time for which a start waits for the engines."""
 
@@ -108,7 +113,7 @@ class ClusterNode:
             retake=self.ownership.retake,
             when_lost=self._lose,
             check_lease=self.ownership.check_lease,
-            options=CommitOptions(linger_s=config.cluster.linger_ms / 1000),
+            options=CommitOptions(linger_s=config.cluster.linger_s),
             cache_bytes=config.cluster.cache_bytes,
         )
         opening.push_async_callback(shard.close)
@@ -168,14 +173,21 @@ def addresses_of(config: ServerConfig, ready: Ready | None = None) -> dict[str, 
         ready: of the running server: the ports that were free.
     """
     native_port = config.native_port if ready is None else ready.port
-    found = {"native": bootstrap_of(config.native_host, native_port)}
+    found = {"native": _reachable(config, config.native_host, native_port)}
     if config.kafka_port != OFF:
-        bound = bootstrap_of(config.kafka_host, config.kafka_port) if ready is None else ready.kafka
-        found["kafka"] = config.kafka_advertised or bound
+        port = config.kafka_port if ready is None else int(ready.kafka.rpartition(":")[2])
+        found["kafka"] = config.kafka_advertised or _reachable(config, config.kafka_host, port)
     if config.http_port != OFF:
-        bound = bootstrap_of(config.http_host, config.http_port)
-        found["http"] = bound if ready is None else ready.http
+        port = config.http_port if ready is None else int(ready.http.rstrip("/").rpartition(":")[2])
+        scheme = "https" if config.http_tls and config.tls_certificate else "http"
+        found["http"] = f"{scheme}://{_reachable(config, config.http_host, port)}"
     return found
+
+
+def _reachable(config: ServerConfig, host: str, port: int) -> str:
+    """Return host:port as other machines reach a listener."""
+    is_any = host in ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
+    return bootstrap_of((config.cluster.host or socket.gethostname()) if is_any else host, port)
 
 
 async def check_engines(ledger: Ledger, objects: Objects) -> str:
@@ -252,11 +264,33 @@ class ClusterServer:
         try:
             await asyncio.to_thread(_load_broker)
             while not stopped.done():
-                log.info("standing by", extra={"node": node.ownership.node, "ledger": node.ledger.location})
-                if await _first(node.stand_by(), stopped):
+                if await self._stand_by(node, stopped):
                     await self._serve(node, stopped)
         finally:
             await node.close()
+
+    async def _stand_by(self, node: ClusterNode, stopped: asyncio.Future[str]) -> bool:
+        """Wait until this node owns the shard. Return False if `stopped` came first."""
+        listener = StandbyListener(lambda: node.ownership.owner_addresses.get("http", ""))
+        opening = asyncio.get_running_loop().create_task(self._listen(listener))
+        try:
+            log.info("standing by", extra={"node": node.ownership.node, "ledger": node.ledger.location})
+            return await _first(node.stand_by(), stopped)
+        finally:
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            await listener.close()
+
+    async def _listen(self, listener: StandbyListener) -> None:
+        """Open the listener of a standby, unless the shard is taken at once."""
+        config = self._config
+        if config.http_port in (OFF, 0):
+            return
+        await asyncio.sleep(STANDBY_AFTER_S)
+        try:
+            await listener.open(config.http_host, config.http_port, ServerAccess(config).http_tls)
+        except SparrowError as error:
+            log.warning("%s", error.text)
 
     async def _serve(self, node: ClusterNode, stopped: asyncio.Future[str]) -> None:
         """Serve while the shard is this node's."""
@@ -265,8 +299,8 @@ class ClusterServer:
         self.server = server = Server(config, node.open_stores, self._read_again, data=node.objects.location)
         try:
             ready = await server.start()
-        except NotOwner as error:
-            log.warning("the shard was lost while it was loaded: %s", error.text)
+        except (NotOwner, LedgerUnavailable, ObjectsUnavailable) as error:
+            log.warning("the shard cannot be loaded, standing by: %s", error.text)
             await self._abandon(server, node)
             return
         self._when_ready(server, ready)

@@ -12,6 +12,7 @@ from sparrow.base.settings import TEXT, duration, option, size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+UNSET_MS = -1
 _SECRET_OPTIONS = ("key", "secret", "token", "password", "credential")
 
 
@@ -38,11 +39,19 @@ class ClusterSettings:
         environment="SPARROW_OBJECTS",
         secret=True,
     )
+    host: str = option(
+        "cluster.host",
+        TEXT,
+        "",
+        "Name of this machine for clients of the other brokers, where a listener has all addresses.",
+        show="the host name",
+    )
     linger_ms: int = option(
         "cluster.linger",
         duration(0, 1000),
-        5,
+        UNSET_MS,
         "Least time between two uploads: longer means fewer and larger objects.",
+        show="5ms; 100ms in the store of a cloud",
     )
     cache_bytes: int = option(
         "cluster.cache",
@@ -50,6 +59,14 @@ class ClusterSettings:
         256 << 20,
         "Memory for records that were written or read lately.",
     )
+
+    @property
+    def linger_s(self) -> float:
+        """The least time between two uploads. Uploads to the store of a cloud are paid for."""
+        if self.linger_ms != UNSET_MS:
+            return self.linger_ms / 1000
+        is_near = self.objects.startswith("file:") or "endpoint=" in self.objects
+        return 0.005 if is_near else 0.1
 
     @property
     def is_on(self) -> bool:
