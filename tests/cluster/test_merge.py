@@ -14,6 +14,7 @@ from sparrow.cluster.ledger import Commit
 from sparrow.cluster.ledger_model import LedgerState, MemoryLedger
 from sparrow.cluster.merge import MergeOptions, merge
 from sparrow.cluster.objects_model import MemoryObjects
+from sparrow.cluster.verify import verify
 from sparrow.storage.store import LogConfig, LogId
 from tests.cluster.shards import ShardBench
 from tests.conformance.ledger import joined, taken
@@ -99,6 +100,24 @@ async def test_dead_objects_are_deleted_after_a_while() -> None:
     assert await collect_dead(ledger, objects) == 1
     assert list(objects.content) == ["w/2"]
     assert state.garbage == {}
+
+
+async def test_verification_finds_missing_and_short_objects() -> None:
+    bench = ShardBench(options=CommitOptions(inline_bytes=0, linger_s=0.0))
+    shard = bench.open()
+    log = shard.logs.open(ORDERS, LogConfig())
+    for number in range(4):
+        await kept(log, numbered(number))
+    await shard.close()
+    ledger, objects = MemoryLedger(bench.state), MemoryObjects(bench.content)
+    await objects.put("w/2026010100/other", [b"data"])
+    found = await verify(ledger, objects)
+    assert (found.is_good, found.commits, found.objects, found.unnamed) == (True, 4, 5, 1)
+    first, second = (bench.state.shards[0].wal[seq][0].object_key or "" for seq in (1, 2))
+    del bench.content[first]
+    bench.content[second] = bench.content[second][:-1]
+    found = await verify(ledger, objects)
+    assert (found.is_good, found.missing, found.short) == (False, [first], [second])
 
 
 async def test_orphans_are_deleted_and_young_objects_are_not() -> None:

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import sparrow
 from sparrow.cli import main
+from sparrow.cluster.objects import open_objects
 from tests.cluster.brokers import BrokerProcess
 from tests.cluster.postgres_server import PASSWORD, start_postgres
 
@@ -352,3 +353,29 @@ def test_status_shows_who_owns_the_data(
     assert f"127.0.0.1:{pair.ports['a']}" in shown
     assert [line.split("\t")[1] for line in shown.splitlines()[1:3]] == ["owner", "standby"]
     assert PASSWORD not in shown
+
+
+@pytest.mark.parametrize("objects_url", ["s3"], indirect=True)
+def test_verification_compares_the_ledger_with_the_bucket(
+    pair: Pair,
+    ledger_url: str,
+    objects_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asyncio.run(make_topic(pair.url))
+    asyncio.run(publish_large(pair.url))
+    monkeypatch.setenv("SPARROW_LEDGER", ledger_url)
+    monkeypatch.setenv("SPARROW_OBJECTS", objects_url)
+    assert main(["cluster", "verify"]) == 0
+    assert ": good" in capsys.readouterr().out
+    objects = open_objects(objects_url)
+    (key,) = [each.key for each in asyncio.run(objects.find("w/"))]
+    asyncio.run(objects.delete([key]))
+    assert main(["cluster", "verify"]) == 1
+    assert f"{key}: missing" in capsys.readouterr().out
+
+
+async def publish_large(url: str) -> None:
+    async with sparrow.connect(url) as client:
+        await client.publish("orders", bytes(200_000), partition=0)

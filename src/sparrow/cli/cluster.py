@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 from typing import TYPE_CHECKING, Annotated
@@ -10,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.cli.exits import OK
+from sparrow.base.units import counted, format_size
+from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.queue_options import AsJson
 from sparrow.cli.tables import print_table
 
 if TYPE_CHECKING:
     from sparrow.cluster.ledger import LedgerStatus, NodeInfo
+    from sparrow.cluster.verify import Verification
+    from sparrow.server.cluster_settings import ClusterSettings
 
 app = typer.Typer(help="Look at a cluster of brokers.", no_args_is_help=True)
 Config = Annotated[
@@ -31,7 +35,7 @@ def status(*, config: Config = None, as_json: AsJson = False) -> int:
     The ledger is the one that `sparrow serve` would use: SPARROW_LEDGER, else cluster.ledger in the
     file.
     """
-    found = asyncio.run(_read_status(_ledger_url(config)))
+    found = asyncio.run(_read_status(_settings(config).ledger))
     owner = found.shards[0].owner
     if as_json:
         print(json.dumps(_as_json(found)))
@@ -54,13 +58,57 @@ def status(*, config: Config = None, as_json: AsJson = False) -> int:
     return OK
 
 
-def _ledger_url(config: str | None) -> str:
+@app.command("verify")
+def verify(*, config: Config = None, as_json: AsJson = False) -> int:
+    """Check that all objects that the ledger names are in the object store. Exit code 1 if some are
+    missing or too short.
+
+    Nothing is changed and no broker is asked. The engines are those that `sparrow serve` would use.
+    """
+    settings = _settings(config)
+    found = asyncio.run(_verify(settings))
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found)))
+        return OK if found.is_good else FAILED
+    for key in found.missing:
+        print(f"{key}: missing")
+    for key in found.short:
+        print(f"{key}: too short")
+    print(
+        f"{counted(found.commits, 'commit')}, {counted(found.objects, 'object')}, {format_size(found.size_bytes)}: "
+        + ("good" if found.is_good else "restore these objects from a backup")
+    )
+    if found.unnamed:
+        print(
+            f"{counted(found.unnamed, 'object')} that no commit names; the owner deletes them after a while"
+        )
+    return OK if found.is_good else FAILED
+
+
+def _settings(config: str | None) -> ClusterSettings:
+    from sparrow.server.cluster_settings import check_cluster
     from sparrow.server.config import load
 
     found, _ = load({} if config is None else {"config": config}, os.environ)
     if not found.cluster.ledger:
         raise InvalidConfig("no ledger is configured; set SPARROW_LEDGER, or cluster.ledger in the file")
-    return found.cluster.ledger
+    if found.cluster.objects:
+        check_cluster(found.cluster)
+    return found.cluster
+
+
+async def _verify(settings: ClusterSettings) -> Verification:
+    from sparrow.cluster.objects import open_objects
+    from sparrow.cluster.postgres import PostgresLedger
+    from sparrow.cluster.verify import verify
+
+    if not settings.objects:
+        raise InvalidConfig("no object store is configured; set SPARROW_OBJECTS, or cluster.objects")
+    ledger = PostgresLedger(settings.ledger)
+    try:
+        return await verify(ledger, open_objects(settings.objects))
+    finally:
+        await ledger.close()
 
 
 async def _read_status(url: str) -> LedgerStatus:
