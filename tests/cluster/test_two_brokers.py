@@ -329,6 +329,7 @@ def test_a_standby_tells_load_balancers_and_clients_of_http_who_serves(pair: Pai
                 break
         time.sleep(0.02)
     assert ask(f"{owner}/readyz")[0] == 200
+    assert "sparrow_cluster_epoch 1.0" in ask(f"{owner}/metrics")[1]
     assert ask(f"{standby}/healthz") == (200, '{"status":"alive"}')
     assert ask(f"{standby}/readyz")[0] == 503
     assert ask(f"{standby}/metrics")[0] == 503

@@ -74,10 +74,9 @@ def verify(*, config: Config = None, as_json: AsJson = False) -> int:
         print(f"{key}: missing")
     for key in found.short:
         print(f"{key}: too short")
-    print(
-        f"{counted(found.commits, 'commit')}, {counted(found.objects, 'object')}, {format_size(found.size_bytes)}: "
-        + ("good" if found.is_good else "restore these objects from a backup")
-    )
+    result = "good" if found.is_good else "restore these objects from a backup"
+    objects = f"{counted(found.objects, 'object')}, {format_size(found.size_bytes)}"
+    print(f"{counted(found.commits, 'commit')}, {objects}: {result}")
     if found.unnamed:
         print(
             f"{counted(found.unnamed, 'object')} that no commit names; the owner deletes them after a while"

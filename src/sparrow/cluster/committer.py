@@ -265,6 +265,11 @@ class ShardCommitter:
             self._open.drops.append(payload.seq)
             self._cache.forget(payload)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that wait to be committed."""
+        return self._waiting_bytes
+
     def drop(self, commits: Sequence[int]) -> None:
         """Let the next commit remove rows that are not used any more."""
         self._open.drops += commits

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import InvalidConfig, SparrowError
+from sparrow.broker.metrics import table
 from sparrow.cluster.committer import CommitOptions
 from sparrow.cluster.errors import LedgerUnavailable, NotOwner, ObjectMissing, ObjectsUnavailable
 from sparrow.cluster.objects import open_objects
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from contextlib import AsyncExitStack
 
+    from sparrow.broker.metrics.table import Metric
     from sparrow.cluster.ledger import Ledger, Taken
     from sparrow.cluster.objects import Objects
     from sparrow.meta.store import MetaStore
@@ -141,6 +143,20 @@ class ClusterNode:
         self.ownership.epoch = -1
         if shard is not None:
             await shard.abandon(NotOwner("another broker owns the data by now; connect again"))
+
+    def metrics(self) -> dict[Metric, float]:
+        """Return the values of the metrics of cluster mode."""
+        if self._shard is None:
+            return {}
+        committer = self._shard.committer
+        return {
+            table.CLUSTER_EPOCH: committer.epoch,
+            table.CLUSTER_COMMITS: committer.commits,
+            table.CLUSTER_UPLOADS: committer.uploads,
+            table.CLUSTER_UPLOADED_BYTES: committer.uploaded_bytes,
+            table.CLUSTER_INLINE_BYTES: committer.inline_bytes,
+            table.CLUSTER_WAITING_BYTES: committer.waiting_bytes,
+        }
 
     def start_upkeep(self) -> None:
         """Begin to merge, and to collect garbage."""
@@ -303,6 +319,7 @@ class ClusterServer:
             log.warning("the shard cannot be loaded, standing by: %s", error.text)
             await self._abandon(server, node)
             return
+        server.add_metrics(node.metrics)
         self._when_ready(server, ready)
         node.start_upkeep()
         await node.ownership.announce(addresses_of(config, ready))

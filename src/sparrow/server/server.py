@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from sparrow.base.settings import Option
     from sparrow.broker.broker import Broker
+    from sparrow.broker.metrics.table import Metric
     from sparrow.model.broker import ReloadedConfig
     from sparrow.server.config import ServerConfig
     from sparrow.server.engine import OpenStores
@@ -123,6 +124,11 @@ class Server:
         """
         assert self._broker is not None
         return await self._broker.reload(principal=SYSTEM)
+
+    def add_metrics(self, values: Callable[[], Mapping[Metric, float]]) -> None:
+        """Show the values of these metrics with those of the broker."""
+        assert self._broker is not None
+        self._broker.metrics.extra = values
 
     def banner(self) -> str:
         """Return the lines to print after the start."""

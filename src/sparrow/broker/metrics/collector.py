@@ -9,7 +9,7 @@ others are summed under the empty name. Partitions are summed, unless they are a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
@@ -100,6 +100,8 @@ class MetricsCollector:
         self._logs = logs
         self._meta = meta
         self._written = written
+        self.extra: Callable[[], Mapping[Metric, float]] = dict
+        """Values of the server, which the broker does not know."""
 
     async def collect(
         self, principal: Principal, *, max_names: int = MAX_NAMES, by_partition: bool = False
@@ -112,6 +114,8 @@ class MetricsCollector:
         self._broker.access.require_cluster(principal, Operation.DESCRIBE)
         collection = _Collection(self._broker, self._written, principal, max_names, by_partition=by_partition)
         self._collect_stores(collection)
+        for metric, value in self.extra().items():
+            collection.add(metric, (), value)
         await collection.collect()
         return collection.values
 

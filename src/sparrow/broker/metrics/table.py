@@ -123,6 +123,27 @@ DISK_REFUSES = Metric(
     (),
     "1 while records are refused because the disk is full or failed, else 0.",
 )
+CLUSTER_EPOCH = Metric(
+    "sparrow_cluster_epoch", GAUGE, (), "Epoch of the shard that this broker owns; in cluster mode only."
+)
+CLUSTER_COMMITS = Metric(
+    "sparrow_cluster_commits_total", COUNTER, (), "Commits in PostgreSQL; in cluster mode only."
+)
+CLUSTER_UPLOADS = Metric(
+    "sparrow_cluster_uploads_total", COUNTER, (), "Objects that were uploaded; in cluster mode only."
+)
+CLUSTER_UPLOADED_BYTES = Metric(
+    "sparrow_cluster_uploaded_bytes_total", COUNTER, (), "Size of these objects; in cluster mode only."
+)
+CLUSTER_INLINE_BYTES = Metric(
+    "sparrow_cluster_inline_bytes_total",
+    COUNTER,
+    (),
+    "Batches that were put into rows of PostgreSQL; in cluster mode only.",
+)
+CLUSTER_WAITING_BYTES = Metric(
+    "sparrow_cluster_waiting_bytes", GAUGE, (), "Bytes that wait to be committed; in cluster mode only."
+)
 DAMAGED_PARTITIONS = Metric(
     "sparrow_damaged_partitions",
     GAUGE,
