@@ -89,6 +89,15 @@ class LogStoreConformance:
         assert [int.from_bytes(each[12:16], "big") for each in found] == [7, 7]
         await store.close()
 
+    async def test_a_later_owner_has_no_smaller_epoch(self, open_store: Callable[[], LogStore]) -> None:
+        store = open_store()
+        epoch = store.leader_epoch
+        assert epoch >= 0
+        await store.close()
+        again = open_store()
+        assert again.leader_epoch >= epoch
+        await again.close()
+
     async def test_bytes_may_be_reused_when_append_returns(self, store: LogStore) -> None:
         log = store.open(ORDERS, LogConfig())
         header, data = numbered(0)

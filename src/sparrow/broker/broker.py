@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from sparrow.base.clock import Clock, SystemClock
 from sparrow.base.errors import InvalidArgument, SparrowError
@@ -35,6 +35,14 @@ if TYPE_CHECKING:
     from sparrow.storage.store import LogStore
 
 
+class StandbyNode(NamedTuple):
+    """Another broker of a cluster, and the address for Kafka clients that it will have."""
+
+    node_id: int
+    host: str
+    port: int
+
+
 class Broker:
     """A broker over a data directory (`path`), or over given stores. An async context manager."""
 
@@ -50,6 +58,10 @@ class Broker:
     ) -> None:
         if (path is None) == (log_store is None or meta_store is None):
             raise InvalidArgument("a broker needs a path, or else a log store and a meta store")
+        self.standbys: Sequence[StandbyNode] = ()
+        """Brokers that take over when this one is gone, with the addresses of their Kafka
+        listeners.
+        """
         self.listener_ports: dict[str, int] = {}
         """The ports of "native", "kafka" and "http" that are served, for the error that a client at
         the wrong port gets.
@@ -202,6 +214,11 @@ class Broker:
 
     async def _record_status(self) -> None:
         await self.status.record()
+
+    @property
+    def leader_epoch(self) -> int:
+        """Kafka's leader epoch of all partitions. Takes no right."""
+        return self._logs.leader_epoch
 
     @property
     def damages(self) -> Damages:

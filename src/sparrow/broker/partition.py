@@ -70,8 +70,6 @@ if TYPE_CHECKING:
     from sparrow.broker.transaction_index import AbortedRange, AbortedTransaction
     from sparrow.storage.store import LogId, LogStore, PartitionLog
 
-LEADER_EPOCH = 0
-"""One broker leads all partitions, always in the same epoch."""
 COORDINATOR_EPOCH = 0
 """One broker coordinates all transactions, always in the same epoch."""
 _MAX_COMPRESSION = 4
@@ -464,7 +462,7 @@ class Partition:
             batches = [_recompressed(batch, self.config.compression) for batch in batches]
             for header, _ in batches:
                 self._check_size(header)
-        promised = log.append(batches, leader_epoch=LEADER_EPOCH)
+        promised = log.append(batches, leader_epoch=self._store.leader_epoch)
         appended = self._accept(promised, batches[0][0], now_ms)
         self.bytes_in += size_bytes
         self._measures.appended(perf_counter() - begun)
@@ -595,7 +593,7 @@ class Partition:
         data = b"".join(
             build_marker(end.kind, end.producer_id, end.epoch, now_ms, COORDINATOR_EPOCH) for end in ends
         )
-        promised = self.log.append(list(split(data)), leader_epoch=LEADER_EPOCH)
+        promised = self.log.append(list(split(data)), leader_epoch=self._store.leader_epoch)
         self._producers.end(ends, promised, now_ms, COORDINATOR_EPOCH)
         if not promised.done():
             promised.add_done_callback(self._on_appended)

@@ -23,7 +23,7 @@ from sparrow.base.errors import SparrowError
 from sparrow.cluster.errors import LedgerUnavailable, NotOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from sparrow.cluster.ledger import Ledger, LedgerStatus, NodeInfo, Taken
 
@@ -76,6 +76,8 @@ class Ownership:
         self._renew_now = asyncio.Event()
         self._is_draining = False
         self._is_away = False
+        self.when_seen: Callable[[Sequence[NodeInfo]], None] = lambda _: None
+        """Called now and then with the other nodes, while this one owns the shard."""
         self.owner_addresses: Mapping[str, str] = {}
         """Addresses of the node that owned the shard when `stand_by` last looked; none: nobody."""
         self._lost_lock_since: tuple[int, float] | None = None
@@ -119,7 +121,19 @@ class Ownership:
             return False
         self._note(None)
         self._trusted_until = sent_at + TRUST_S
+        await self._look()
         return True
+
+    async def _look(self) -> None:
+        """Find out which other nodes there are, for clients of this one."""
+        if self.epoch < 0:
+            return
+        try:
+            status = await self._ledger.status()
+        except LedgerUnavailable:
+            return
+        others = [node for node in status.nodes if node.id != self.node and node.expires_in_ms > 0]
+        self.when_seen([node for node in others if node.is_connected and not node.is_draining])
 
     def _note(self, error: SparrowError | None) -> None:
         """Log that the ledger is away, or back, once."""

@@ -257,6 +257,10 @@ class ObjectLogStore:
         return self._resources.damages
 
     @property
+    def leader_epoch(self) -> int:
+        return self._committer.leader_epoch
+
+    @property
     def location(self) -> str:
         return self._location
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import InvalidConfig, SparrowError
+from sparrow.broker.broker import StandbyNode
 from sparrow.broker.metrics import table
 from sparrow.cluster.committer import CommitOptions
 from sparrow.cluster.errors import LedgerUnavailable, NotOwner, ObjectMissing, ObjectsUnavailable
@@ -33,11 +34,11 @@ from sparrow.server.server import Server
 from sparrow.server.standby import StandbyListener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
     from contextlib import AsyncExitStack
 
     from sparrow.broker.metrics.table import Metric
-    from sparrow.cluster.ledger import Ledger, Taken
+    from sparrow.cluster.ledger import Ledger, NodeInfo, Taken
     from sparrow.cluster.objects import Objects
     from sparrow.meta.store import MetaStore
     from sparrow.server.config import ServerConfig
@@ -200,6 +201,16 @@ def addresses_of(config: ServerConfig, ready: Ready | None = None) -> dict[str, 
     return found
 
 
+def standbys_of(nodes: Sequence[NodeInfo]) -> list[StandbyNode]:
+    """Return the other nodes whose Kafka listeners have a known address."""
+    found = []
+    for node in nodes:
+        host, _, port = node.addresses.get("kafka", "").rpartition(":")
+        if host and port.isdecimal() and int(port):
+            found.append(StandbyNode(node.id, host.strip("[]"), int(port)))
+    return found
+
+
 def _reachable(config: ServerConfig, host: str, port: int) -> str:
     """Return host:port as other machines reach a listener."""
     is_any = host in ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
@@ -320,6 +331,7 @@ class ClusterServer:
             await self._abandon(server, node)
             return
         server.add_metrics(node.metrics)
+        node.ownership.when_seen = lambda nodes: server.set_standbys(standbys_of(nodes))
         self._when_ready(server, ready)
         node.start_upkeep()
         await node.ownership.announce(addresses_of(config, ready))
@@ -338,6 +350,7 @@ class ClusterServer:
     async def _abandon(self, server: Server, node: ClusterNode) -> None:
         """Drop all that the broker has in memory."""
         self.server = None
+        node.ownership.when_seen = lambda _: None
         await node.abandon()
         try:
             await server.stop(0)

@@ -26,10 +26,10 @@ from sparrow.server.ready import Ready, banner, remove_ready_file, url_of, write
 from sparrow.server.reload import ConfigLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from sparrow.base.settings import Option
-    from sparrow.broker.broker import Broker
+    from sparrow.broker.broker import Broker, StandbyNode
     from sparrow.broker.metrics.table import Metric
     from sparrow.model.broker import ReloadedConfig
     from sparrow.server.config import ServerConfig
@@ -124,6 +124,11 @@ class Server:
         """
         assert self._broker is not None
         return await self._broker.reload(principal=SYSTEM)
+
+    def set_standbys(self, standbys: Sequence[StandbyNode]) -> None:
+        """Tell Kafka clients which brokers take over when this one is gone."""
+        if self._broker is not None:
+            self._broker.standbys = standbys
 
     def add_metrics(self, values: Callable[[], Mapping[Metric, float]]) -> None:
         """Show the values of these metrics with those of the broker."""

@@ -134,6 +134,10 @@ class LocalLogStore:
         return self._directory.was_clean
 
     @property
+    def leader_epoch(self) -> int:
+        return 0
+
+    @property
     def location(self) -> str:
         return self._directory.logs
 

@@ -351,6 +351,13 @@ class LogStore(Protocol):
         """True if the last owner shut down cleanly; then opening a log reads no record data."""
         ...
 
+    @property
+    def leader_epoch(self) -> int:
+        """Number of the present ownership of the logs; that of a later owner is greater. 0 where
+        there is one owner for ever.
+        """
+        ...
+
     def ids(self) -> list[LogId]:
         """Return the id of every log that has been written to."""
         ...

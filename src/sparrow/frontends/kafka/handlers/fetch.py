@@ -203,7 +203,7 @@ def _check(key: TopicIdPartition, wanted: SessionPartition, call: Call) -> tuple
         return code_of(error), name
     if config.compression == "zstd" and call.version < FIRST_WITH_ZSTD:
         return ErrorCode.unsupported_compression_type, name
-    return epoch_error(wanted.current_leader_epoch), name
+    return epoch_error(wanted.current_leader_epoch, call.broker.leader_epoch), name
 
 
 # ── the response ──────────────────────────────────────────────────────────────────────────────────

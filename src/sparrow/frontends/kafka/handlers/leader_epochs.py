@@ -1,4 +1,9 @@
-"""OffsetForLeaderEpoch (KIP-320): the end of an epoch. There is one epoch, and it has not ended."""
+"""OffsetForLeaderEpoch (KIP-320): how far what a client read in an epoch is still there.
+
+A broker of its own has one epoch, which has not ended. In a cluster each owner has another one.
+Nothing that a client could read is ever cut off, so a position of any epoch is good up to the end
+of the log, and that is the response.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,6 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 )
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.partition import LEADER_EPOCH
 from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 
@@ -27,11 +31,11 @@ if TYPE_CHECKING:
 NO_EPOCH = -1
 
 
-def epoch_error(current_epoch: int) -> ErrorCode:
+def epoch_error(assumed: int, epoch: int) -> ErrorCode:
     """Return the error code for the leader epoch that a client assumes (-1: it assumes none)."""
-    if current_epoch in {NO_EPOCH, LEADER_EPOCH}:
+    if assumed in {NO_EPOCH, epoch}:
         return ErrorCode.none
-    return ErrorCode.fenced_leader_epoch if current_epoch < LEADER_EPOCH else ErrorCode.unknown_leader_epoch
+    return ErrorCode.fenced_leader_epoch if assumed < epoch else ErrorCode.unknown_leader_epoch
 
 
 async def handle(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
@@ -51,7 +55,7 @@ async def handle(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForL
 
 
 async def _end(topic: str, wanted: OffsetForLeaderPartition, call: Call) -> EpochEndOffset:
-    code = epoch_error(wanted.current_leader_epoch)
+    code = epoch_error(wanted.current_leader_epoch, call.broker.leader_epoch)
     if code is ErrorCode.none:
         try:
             partition = call.broker.topics.partition(topic, wanted.partition, principal=call.principal)
@@ -61,8 +65,11 @@ async def _end(topic: str, wanted: OffsetForLeaderPartition, call: Call) -> Epoc
             code = code_of(error)
     if code is not ErrorCode.none:
         return EpochEndOffset(error_code=code, partition=wanted.partition)
-    if wanted.leader_epoch != LEADER_EPOCH:
+    if not 0 <= wanted.leader_epoch <= call.broker.leader_epoch:
         return EpochEndOffset(error_code=ErrorCode.none, partition=wanted.partition)
     return EpochEndOffset(
-        error_code=ErrorCode.none, partition=wanted.partition, leader_epoch=LEADER_EPOCH, end_offset=end
+        error_code=ErrorCode.none,
+        partition=wanted.partition,
+        leader_epoch=wanted.leader_epoch,
+        end_offset=end,
     )

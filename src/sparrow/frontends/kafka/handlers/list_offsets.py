@@ -16,7 +16,6 @@ from kio.schema.list_offsets.v11.response import (
 )
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.partition import LEADER_EPOCH
 from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.handlers.leader_epochs import epoch_error
@@ -66,7 +65,7 @@ async def handle(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse
 async def _partition_response(
     topic: str, wanted: ListOffsetsPartition, call: Call, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
-    code = epoch_error(wanted.current_leader_epoch)
+    code = epoch_error(wanted.current_leader_epoch, call.broker.leader_epoch)
     if code is not ErrorCode.none:
         return _failed(wanted, code)
     if wanted.timestamp < LATEST and call.version < _SINCE.get(
@@ -83,7 +82,7 @@ async def _partition_response(
         error_code=ErrorCode.none,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=LEADER_EPOCH if offset >= 0 else -1,
+        leader_epoch=call.broker.leader_epoch if offset >= 0 else -1,
     )
 
 

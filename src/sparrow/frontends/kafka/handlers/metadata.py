@@ -21,7 +21,6 @@ from kio.schema.metadata.v13.response import (
 
 from sparrow.base.errors import NotAuthorized, SparrowError, TopicExists
 from sparrow.broker.access.authz import ResourceType
-from sparrow.broker.partition import LEADER_EPOCH
 from sparrow.frontends.kafka.call import MAX_ENTRIES_ON_LOOP, NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.wire_codes import authorized_operations, cluster_operations
@@ -109,7 +108,7 @@ def _failed(
 
 
 def _topic(info: TopicDescription, call: Call) -> MetadataResponseTopic:
-    partitions = _partitions(call.frontend.node_id, info.partition_count)
+    partitions = _partitions(call.frontend.node_id, call.broker.leader_epoch, info.partition_count)
     return MetadataResponseTopic(
         error_code=ErrorCode.none,
         name=info.name,
@@ -120,14 +119,14 @@ def _topic(info: TopicDescription, call: Call) -> MetadataResponseTopic:
 
 
 @lru_cache(maxsize=128)
-def _partitions(node: int, count: int) -> tuple[MetadataResponsePartition, ...]:
+def _partitions(node: int, epoch: int, count: int) -> tuple[MetadataResponsePartition, ...]:
     """Return the partitions of any topic with that many: they are all alike."""
     return tuple(
         MetadataResponsePartition(
             error_code=ErrorCode.none,
             partition_index=index,
             leader_id=node,
-            leader_epoch=LEADER_EPOCH,
+            leader_epoch=epoch,
             replica_nodes=(node,),
             isr_nodes=(node,),
         )
@@ -141,7 +140,14 @@ def _response(request: MetadataRequest, call: Call, topics: list[MetadataRespons
     host, port = call.frontend.advertised(call.connection)
     response = MetadataResponse(
         throttle_time=NO_THROTTLE,
-        brokers=(MetadataResponseBroker(node_id=call.frontend.node_id, host=host, port=port),),
+        brokers=(
+            MetadataResponseBroker(node_id=call.frontend.node_id, host=host, port=port),
+            # Clients try those when this broker is gone: they forget the addresses they began with.
+            *(
+                MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port)
+                for each in call.broker.standbys
+            ),
+        ),
         cluster_id=call.broker.cluster_id,
         controller_id=call.frontend.node_id,
         topics=tuple(topics),

@@ -17,7 +17,6 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import ResourceType
-from sparrow.broker.partition import LEADER_EPOCH
 from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.wire_codes import authorized_operations
@@ -83,7 +82,7 @@ def _topic(info: TopicDescription, indexes: range, call: Call) -> DescribeTopicP
             error_code=ErrorCode.none,
             partition_index=index,
             leader_id=node,
-            leader_epoch=LEADER_EPOCH,
+            leader_epoch=call.broker.leader_epoch,
             replica_nodes=(node,),
             isr_nodes=(node,),
             eligible_leader_replicas=(),
