@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import signal
 import socket
@@ -25,6 +26,7 @@ from tests.cluster.brokers import BrokerProcess
 from tests.cluster.postgres_server import PASSWORD, start_postgres
 
 ROUNDS = int(os.environ.get("SPARROW_CLUSTER_ROUNDS", "1"))
+SEED = int(os.environ.get("SPARROW_CLUSTER_SEED", "1"))
 PARTITIONS = 3
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 60 * ROUNDS)]
 
@@ -110,7 +112,7 @@ class Load(threading.Thread):
     """An idempotent producer of librdkafka, which finds the owner by itself."""
 
     def __init__(self, bootstrap: str) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.acknowledged: list[tuple[int, int]] = []
         self.failures: list[str] = []
         self._stopping = threading.Event()
@@ -233,6 +235,40 @@ def test_an_owner_that_fails_is_followed_by_the_other_and_nothing_is_lost_or_dou
     assert PASSWORD not in shown
 
 
+def test_faults_one_after_the_other_lose_and_double_nothing(tmp_path: Path) -> None:
+    server = start_postgres()
+    pair = Pair(tmp_path, server.create("faults"), f"file://{tmp_path}/objects")
+    chosen = random.Random(SEED)
+    try:
+        asyncio.run(make_topic(pair.url))
+        load = Load(pair.bootstrap)
+        load.start()
+        for _ in range(max(3, ROUNDS)):
+            load.wait_for_more(chosen.randint(50, 400))
+            failed = pair.owner
+            old = pair.brokers[failed]
+            fault = chosen.choice(["kill -9", "SIGTERM", "SIGSTOP", "ledger"])
+            if fault == "ledger":
+                server.stop()
+                time.sleep(2 * chosen.random())
+                server.start()
+                continue
+            if fault == "SIGSTOP":
+                pair.fail_over(lambda broker: broker.signal(signal.SIGSTOP))
+                old.signal(signal.SIGCONT)
+                old.wait_for_log("the shard is lost")
+                continue
+            pair.fail_over(BrokerProcess.kill if fault == "kill -9" else BrokerProcess.terminate)
+            pair.start(failed)
+            pair.brokers[failed].wait_for_log("standing by")
+        load.wait_for_more(200)
+        load.stop()
+        judge(pair, load)
+    finally:
+        pair.end()
+        server.remove()
+
+
 @pytest.mark.parametrize("objects_url", ["file"], indirect=True)
 async def test_a_worker_goes_on_at_the_other_broker_and_finished_jobs_stay_so(pair: Pair) -> None:
     async with sparrow.connect(pair.url) as client:
@@ -320,7 +356,7 @@ def ask(url: str, *options: str) -> tuple[int, str]:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.parametrize("objects_url", ["file"], indirect=True)
-def test_a_standby_tells_load_balancers_and_clients_of_http_who_serves(pair: Pair) -> None:
+def test_a_standby_redirects_clients_of_http_and_is_not_ready(pair: Pair) -> None:
     owner, standby = (f"http://127.0.0.1:{pair.http_ports[name]}" for name in ("a", "b"))
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
