@@ -181,6 +181,41 @@ async def test_no_error_has_the_password(postgres: PostgresServer, ledger_url: s
     await ledger.close()
 
 
+def test_only_refusals_that_are_certain_are_refusals() -> None:
+    asyncpg = pytest.importorskip("asyncpg")
+    from sparrow.cluster.errors import LedgerRefused
+    from sparrow.cluster.postgres import refusal_of
+
+    for unknown in (
+        asyncpg.AdminShutdownError,
+        asyncpg.ConnectionFailureError,
+        asyncpg.ReadOnlySQLTransactionError,
+        asyncpg.DeadlockDetectedError,
+        asyncpg.PostgresIOError,
+    ):
+        assert refusal_of(unknown("it is so"), "db") is None
+    assert isinstance(refusal_of(asyncpg.DiskFullError("it is so"), "db"), DiskFull)
+    assert isinstance(refusal_of(asyncpg.UndefinedFunctionError("it is so"), "db"), LedgerRefused)
+
+
+@pytest.mark.slow
+async def test_a_server_that_only_reads_is_waited_for(postgres: PostgresServer, ledger_url: str) -> None:
+    from sparrow.cluster.postgres import PostgresLedger
+
+    ledger = PostgresLedger(ledger_url)
+    await ledger.open()
+    node = await joined(ledger)
+    found = await taken(ledger, node)
+    database = ledger_url.rpartition("/")[2]
+    postgres.execute("postgres", f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+    with pytest.raises(OutcomeUnknown):
+        # the first connection for commits is opened now, as one is after a failover
+        await ledger.commit(0, found.epoch, Commit(1, 0, b"m", b"b"))
+    postgres.execute("postgres", f"ALTER DATABASE {database} RESET default_transaction_read_only")
+    assert await ledger.commit(0, found.epoch, Commit(1, 0, b"m", b"b"))
+    await ledger.close()
+
+
 @pytest.mark.slow
 async def test_commits_go_on_after_a_crash_of_the_server() -> None:
     pytest.importorskip("asyncpg")

@@ -69,6 +69,11 @@ def test_uploads_that_are_paid_for_are_fewer(objects: str, linger_s: float) -> N
     assert ClusterSettings(URL, objects, linger_ms=7).linger_s == 0.007
 
 
+def test_the_summary_names_both_engines_without_secrets() -> None:
+    settings = ClusterSettings(URL, "s3://b/p?secret_access_key=hidden-word")
+    assert settings.location == "postgresql://db/sparrow, s3://b/p"
+
+
 def test_flags_without_secrets_are_taken() -> None:
     check_flags({"cluster_ledger": "postgresql://sparrow@db/sparrow", "cluster_objects": "s3://b/p?region=x"})
 

@@ -436,7 +436,8 @@ def refusal_of(error: asyncpg.PostgresError, location: str) -> SparrowError | No
     """
     state = error.sqlstate or ""
     # Classes of connections, and of servers that stop: the commit may have happened before that.
-    if state[:2] in ("08", "57", "58", "XX", ""):
+    # 25: a server that only reads, as after a failover; 40: try again.
+    if state[:2] in ("08", "25", "40", "57", "58", "XX", ""):
         return None
     if state == "53100":
         return DiskFull(f"PostgreSQL at {location} has no space left; give it more")

@@ -61,6 +61,12 @@ class ClusterSettings:
     )
 
     @property
+    def location(self) -> str:
+        """The places of both engines for people, without secrets."""
+        parts = [urlsplit(each) for each in (self.ledger, self.objects)]
+        return ", ".join(f"{each.scheme}://{each.netloc.rpartition('@')[2]}{each.path}" for each in parts)
+
+    @property
     def linger_s(self) -> float:
         """The least time between two uploads. Uploads to the store of a cloud are paid for."""
         if self.linger_ms != UNSET_MS:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def summary(config: ServerConfig) -> Iterator[tuple[str, str]]:
     """Return a line for each kind of declaration that exists."""
-    yield "data", config.data_dir
+    yield "data", config.cluster.location if config.cluster.is_on else config.data_dir
     yield from _frontends(config)
     for topic in config.topics:
         yield "topic", _topic(topic)
