@@ -46,6 +46,7 @@ class ShardBench:
         self._ledger_faults = ledger_faults or LedgerFaults()
         self._object_faults = object_faults or ObjectFaults()
         self.lost: list[str] = []
+        self.is_trusted = True
 
     def open(self) -> OwnedShard:
         """Take the shard from whom has it, and open it. Call it on a loop."""
@@ -59,6 +60,7 @@ class ShardBench:
             self.objects,
             connect=lambda: MemoryLedger(self.state),
             retake=lambda: self._retake(node),
+            is_trusted=lambda: self.is_trusted,
             when_lost=lambda error: self.lost.append(error.text),
             options=self.options,
             cache_bytes=self.cache_bytes,

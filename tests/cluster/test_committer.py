@@ -125,6 +125,26 @@ async def test_an_owner_that_was_fenced_commits_nothing_and_says_so() -> None:
     await new.close()
 
 
+async def test_reads_wait_while_another_node_may_own_the_shard() -> None:
+    bench = ShardBench()
+    shard = bench.open()
+    log = shard.logs.open(ORDERS, LogConfig())
+    await kept(log, numbered(0))
+    bench.is_trusted = False
+    assert log.read_nowait(0, 100) is None
+    assert log.read_nowait(1, 100) is None
+    reads = [asyncio.create_task(log.read(offset, 100)) for offset in (0, 1)]
+    await asyncio.sleep(0.05)
+    assert not any(each.done() for each in reads)
+    bench.is_trusted = True
+    assert [chunk.next_offset for chunk in await asyncio.gather(*reads)] == [1, 1]
+    bench.is_trusted = False
+    lost = asyncio.create_task(log.read(0, 100))
+    await shard.abandon(NotOwner("another node has it"))
+    with pytest.raises(NotOwner):
+        await lost
+
+
 async def test_a_refused_commit_takes_all_behind_it_along_and_the_log_goes_on() -> None:
     bench = ShardBench()
     shard = bench.open()

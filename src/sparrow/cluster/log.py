@@ -281,13 +281,15 @@ class ObjectLog:
 
     def read_nowait(self, offset: int, max_bytes: int) -> Chunk | None:
         self._check_range(offset)
-        self._resources.check_lease()
+        if not self._resources.is_trusted():
+            return None
         if offset == self._end:
             return Chunk(b"", offset, offset, 0)
         return self._read(offset, max_bytes, self._maybe_read_piece)
 
     async def read(self, offset: int, max_bytes: int) -> Chunk:
         while True:
+            await self._resources.trusted()
             self._check_range(offset)
             if offset == self._end:
                 return Chunk(b"", offset, offset, 0)
@@ -299,7 +301,8 @@ class ObjectLog:
                     raise
                 continue  # they were replaced meanwhile
             self._check_range(offset)
-            self._resources.check_lease()
+            if not self._resources.is_trusted():
+                continue
             held = {id(piece): data for piece, data in zip(pieces, found, strict=True)}
             chunk = self._read(offset, max_bytes, partial(_held, held))
             if chunk is not None:

@@ -150,11 +150,6 @@ class Ownership:
         """True if no other node can own the shard by now, if this one took it."""
         return self._now() < self._trusted_until
 
-    def check_lease(self) -> None:
-        """Raise NotOwner if another node may own the shard by now."""
-        if not self.is_trusted:
-            raise NotOwner("this broker has lost the cluster's ledger; connect to another one")
-
     async def stand_by(self) -> Taken:
         """Wait until the shard can be taken, and take it."""
         while True:

@@ -36,7 +36,7 @@ class OwnedShard:
         connect: Callable[[], Ledger],
         retake: Retake,
         when_lost: Callable[[SparrowError], None] = lambda _: None,
-        check_lease: Callable[[], None] = lambda: None,
+        is_trusted: Callable[[], bool] = lambda: True,
         clock: Clock | None = None,
         options: CommitOptions | None = None,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
@@ -46,7 +46,7 @@ class OwnedShard:
         Args:
             connect: opens one more connection to the ledger.
             retake, when_lost: see `ShardCommitter`.
-            check_lease: see `StoreResources`.
+            is_trusted: see `StoreResources`.
 
         Raises:
             NewerFormat, LedgerRefused: see `load_logs`.
@@ -71,7 +71,7 @@ class OwnedShard:
             self.committer,
             self.cache,
             location=objects.location,
-            check_lease=check_lease,
+            is_trusted=is_trusted,
             when_closed=self._store_closed,
         )
         self.meta = LedgerMetaStore(content.entries, self.committer, when_closed=self._store_closed)

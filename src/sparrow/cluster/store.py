@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NUMBER_KIND: Final = b"N"
 CLEAN_KIND: Final = b"C"
+TRUST_POLL_S: Final = 0.02
 UNLIMITED_BYTES: Final = 1 << 62
 """The free space of stores that have no limit."""
 
@@ -172,13 +173,13 @@ class StoreResources:
     """The parts that all logs of a store share."""
 
     def __init__(
-        self, committer: ShardCommitter, cache: PayloadCache, location: str, check_lease: Callable[[], None]
+        self, committer: ShardCommitter, cache: PayloadCache, location: str, is_trusted: Callable[[], bool]
     ) -> None:
         self.committer = committer
         self.cache = cache
         self.damages = Damages()
-        self.check_lease = check_lease
-        """Raises NotOwner if another node may own the shard by now."""
+        self.is_trusted = is_trusted
+        """Returns False if another node may own the shard by now: reads have to wait."""
         self.next_number = 1
         self.is_marked_clean = False
         """True while the ledger says that the last owner closed the shard."""
@@ -199,6 +200,17 @@ class StoreResources:
             self.is_marked_clean = self.is_marked_clean or error is not None
 
         group.settlements.append(settle)
+
+    async def trusted(self) -> None:
+        """Wait until no other node can own the shard.
+
+        Raises:
+            NotOwner: the shard is lost.
+        """
+        while not self.is_trusted():
+            if self.committer.failure is not None:
+                raise type(self.committer.failure)(self.committer.failure.text)
+            await asyncio.sleep(TRUST_POLL_S)
 
     async def write(self, puts: Sequence[EntryRow], deletes: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """Change entries, and wait for the commit."""
@@ -236,10 +248,10 @@ class ObjectLogStore:
         cache: PayloadCache,
         *,
         location: str,
-        check_lease: Callable[[], None] = lambda: None,
+        is_trusted: Callable[[], bool] = lambda: True,
         when_closed: Callable[[], object] = lambda: None,
     ) -> None:
-        self._resources = StoreResources(committer, cache, location, check_lease)
+        self._resources = StoreResources(committer, cache, location, is_trusted)
         self._resources.next_number = loaded.next_number
         self._resources.is_marked_clean = loaded.is_clean
         self._committer = committer

@@ -115,7 +115,7 @@ class ClusterNode:
             connect=lambda: PostgresLedger(config.cluster.ledger),
             retake=self.ownership.retake,
             when_lost=self._lose,
-            check_lease=self.ownership.check_lease,
+            is_trusted=lambda: self.ownership.is_trusted,
             options=CommitOptions(linger_s=config.cluster.linger_s),
             cache_bytes=config.cluster.cache_bytes,
         )
