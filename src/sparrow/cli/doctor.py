@@ -18,7 +18,9 @@ from sparrow.cli.exits import BAD_DATA, FAILED, OK
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sparrow.storage.directory import DataDirectory
     from sparrow.storage.filesystem import FileSystem
+    from sparrow.storage.local_journal import Found
     from sparrow.storage.recovery import Recovered
     from sparrow.storage.scrub import SegmentCheck
 
@@ -58,6 +60,7 @@ def doctor(
     print(f"{os.path.abspath(directory)}: {_room(directory)}")
     repairs, lost = _check_logs(directory)
     if accept_loss and (lost or check_all):
+        _replay_into_logs(directory)
         _accept_loss(directory, all_headers=check_all)
         repairs, lost = _check_logs(directory)
     # without a readable meta store nobody knows which entries of the journal are needed
@@ -203,16 +206,11 @@ def _check_journal(directory: str, *, accept_loss: bool) -> int:
     """Print what a start would replay of the journal, or why it would refuse; return the number of
     faults.
     """
-    from sparrow.broker.queues.persistence.state_store import KEY, KIND, decode_mark
-    from sparrow.meta.inspection import read_entry
-    from sparrow.storage.filesystem import LocalFileSystem
-    from sparrow.storage.local_journal import loss_of, read_journal
-    from sparrow.storage.names import JOURNAL_DIRECTORY
+    from sparrow.storage.local_journal import loss_of
 
-    path = f"{os.path.abspath(directory)}/{JOURNAL_DIRECTORY}"
+    path = _journal_path(directory)
     try:
-        entry = read_entry(f"{directory}/meta.db", KIND, KEY)
-        found = read_journal(LocalFileSystem(), path, None if entry is None else decode_mark(entry))
+        found = _read_journal(directory)
     except (OSError, SparrowError) as error:
         print(f"damaged: the journal in {path}: {getattr(error, 'text', error)}")
         return 1
@@ -228,20 +226,74 @@ def _check_journal(directory: str, *, accept_loss: bool) -> int:
     return 1
 
 
+def journal_mark(directory: str) -> bytes | None:
+    """Return the mark of the journal's last checkpoint in the meta store, None without one.
+
+    Raises:
+        OSError
+        DirectoryUnreadable: the meta store is damaged.
+        NewerFormat: a later Sparrow wrote it.
+    """
+    from sparrow.broker.queues.persistence.state_store import KEY, KIND, decode_mark
+    from sparrow.meta.inspection import read_entry
+
+    path = f"{directory}/meta.db"
+    entry = read_entry(path, KIND, KEY) if os.path.exists(path) else None
+    return None if entry is None else decode_mark(entry)
+
+
+def _journal_path(directory: str) -> str:
+    from sparrow.storage.names import JOURNAL_DIRECTORY
+
+    return f"{os.path.abspath(directory)}/{JOURNAL_DIRECTORY}"
+
+
+def _read_journal(directory: str) -> Found:
+    from sparrow.storage.filesystem import LocalFileSystem
+    from sparrow.storage.local_journal import read_journal
+
+    return read_journal(LocalFileSystem(), _journal_path(directory), journal_mark(directory))
+
+
+def _replay_into_logs(directory: str) -> None:
+    """Write what the journal has of the logs into them, as a start does, before anything is cut off
+    for good. A journal that cannot be read is reported later.
+    """
+    from sparrow.storage.directory import DataDirectory
+    from sparrow.storage.filesystem import LocalFileSystem
+
+    try:
+        records = _read_journal(directory).records
+    except (OSError, SparrowError):
+        return
+    fs = LocalFileSystem()
+    owned = DataDirectory(fs, directory)  # no broker may start meanwhile
+    try:
+        _replay(fs, owned, records)
+    finally:
+        owned.release(clean=owned.was_clean)
+
+
+def _replay(fs: FileSystem, owned: DataDirectory, records: list[memoryview]) -> None:
+    from sparrow.storage.names import POINTS_FILE
+    from sparrow.storage.recovery_points import read_points
+    from sparrow.storage.redo import is_redo, replay
+
+    points, _ = read_points(fs, f"{owned.logs}/{POINTS_FILE}")
+    replay(fs, owned.logs, points.get, filter(is_redo, records))
+
+
 async def _accept_journal(directory: str, records: list[memoryview]) -> None:
     from sparrow.broker.queues.persistence.state_store import accept_loss
     from sparrow.meta.sqlite import SqliteMetaStore
     from sparrow.storage.directory import DataDirectory
     from sparrow.storage.filesystem import LocalFileSystem
-    from sparrow.storage.names import POINTS_FILE
-    from sparrow.storage.recovery_points import read_points
-    from sparrow.storage.redo import is_redo, replay
+    from sparrow.storage.redo import is_redo
 
     fs = LocalFileSystem()
     owned = DataDirectory(fs, directory)  # no broker may start meanwhile
     try:
-        points, _ = read_points(fs, f"{owned.logs}/{POINTS_FILE}")
-        replay(fs, owned.logs, points.get, filter(is_redo, records))
+        _replay(fs, owned, records)
         records = [each for each in records if not is_redo(each)]
         meta = SqliteMetaStore(f"{directory}/meta.db")
         try:

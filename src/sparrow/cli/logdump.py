@@ -83,11 +83,13 @@ def skip(
 def _skip_offline(data_dir: str, topic: str, partition: int, offset: int, *, force: bool) -> RemovedBatch:
     import asyncio
 
-    from sparrow.cli.doctor import check_usable
+    from sparrow.cli.doctor import check_usable, journal_mark
     from sparrow.storage.offline import remove_batch
 
     check_usable(data_dir)  # otherwise a directory that does not exist would be created
-    return asyncio.run(remove_batch(data_dir, topic, partition, offset, force=force))
+    return asyncio.run(
+        remove_batch(data_dir, topic, partition, offset, force=force, journal_mark=journal_mark(data_dir))
+    )
 
 
 def _print_batch(found: FoundBatch, *, records: bool, as_json: bool) -> str:

@@ -92,6 +92,12 @@ class Durability:
         """
         self._file_waiters: list[tuple[list[tuple[Segment, int]], asyncio.Future[None]]] = []
         self._asked = 0
+        self._redo_breaks = 0
+        """Number of times that the journal refused bytes: what it has behind them is not durable
+        by that.
+        """
+        self.is_closed = False
+        """True when the log is closed or deleted."""
         self._is_requested = False
         """True if a sync is about to be asked for."""
         self._files = threading.Lock()
@@ -133,31 +139,40 @@ class Durability:
         """Return the active segment if its new bytes can go to the journal: they are few, and all
         older segments and the file's name are on stable storage.
         """
-        if not self._resources.redo.is_ready or self.is_new or len(self.unsettled) != 1:
+        redo = self._resources.redo
+        if not redo.is_ready or self.is_new or self.is_closed or len(self.unsettled) != 1:
             return None
         segment = self.unsettled[0]
         start = max(segment.synced, segment.in_journal)
-        return segment if segment.linked and segment.size - start <= REDO_BYTES else None
+        is_short = segment.size - start <= min(REDO_BYTES, redo.max_bytes)
+        return segment if segment.linked and is_short else None
 
     def _append_redo(self, segment: Segment) -> None:
-        start, size = max(segment.synced, segment.in_journal), segment.size
-        if start == size:  # it is under way
+        size, synced = segment.size, segment.synced
+        if synced >= size:
+            # A sync that began before the last append took it along, and reports less.
+            self.durable_offset = self._end_offset()
+            self._wake()
             return
+        if segment.in_journal == size:  # it is under way
+            return
+        start = max(synced, segment.in_journal)
         try:
             data = segment.copy_bytes(start, size)
         except SparrowError:
             self._resources.flusher.request(self)
             return
         segment.in_journal = size
-        end_offset, cuts = self._end_offset(), self.cuts
+        end_offset, breaks = self._end_offset(), self._redo_breaks
         future = self._resources.redo.append(self, self._log_id, segment.base_offset, start, data)
-        future.add_done_callback(lambda done: self._in_journal(segment, end_offset, cuts, done))
+        future.add_done_callback(lambda done: self._in_journal(segment, end_offset, breaks, done))
 
-    def _in_journal(self, segment: Segment, end_offset: int, cuts: int, done: asyncio.Future[None]) -> None:
+    def _in_journal(self, segment: Segment, end_offset: int, breaks: int, done: asyncio.Future[None]) -> None:
         if done.exception() is not None:
             segment.in_journal = 0
+            self._redo_breaks += 1
             self._resources.flusher.request(self)
-        elif cuts == self.cuts and self.failure is None:
+        elif breaks == self._redo_breaks and self.failure is None:
             self.durable_offset = max(self.durable_offset, min(end_offset, self._end_offset()))
             self._wake()
 
@@ -168,16 +183,20 @@ class Durability:
             DiskFull, StorageFailed: the journal takes nothing; nothing may be cut.
         """
         await self._resources.redo.cut(self._log_id, point.segment, point.position)
-        for segment in self.unsettled:
-            segment.in_journal = 0
+        self._redo_breaks += 1
 
-    def files_synced(self) -> asyncio.Future[None]:
+    def files_synced(self, *, even_if_failed: bool = False) -> asyncio.Future[None]:
         """Return a future that is done when the files of the log have all bytes that are visible
         now on stable storage; `wait` may be served by the journal. The call starts the sync.
+
+        Args:
+            even_if_failed: try it in a log that takes no more appends, if no sync has failed.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        needed = [(segment, segment.size) for segment in self.unsettled if segment.needs_sync]
-        if self.failure is not None:
+        needed = [(segment, segment.size) for segment in tuple(self.unsettled) if segment.needs_sync]
+        if self.is_closed:
+            future.set_exception(StorageFailed(f"the log in {self._directory} is closed"))
+        elif self.failure is not None and not even_if_failed:
             future.set_exception(StorageFailed(self.failure.text))
         elif not needed:
             future.set_result(None)
@@ -196,12 +215,10 @@ class Durability:
 
     def close(self) -> None:
         """Forget the log: it is closed or deleted."""
+        self.is_closed = True
         self._resources.flusher.forget(self)
         self._resources.redo.forget(self)
-        waiters, self._file_waiters = self._file_waiters, []
-        for _, future in waiters:
-            if not future.done():
-                future.set_result(None)
+        self._end_file_waiters(StorageFailed(f"the log in {self._directory} is closed"))
 
     def add_segment(self, segment: Segment) -> None:
         """Make `segment` the active one; the one before is synced and settled soon."""
@@ -248,6 +265,9 @@ class Durability:
     def _end_waiters(self, error: SparrowError) -> None:
         waiters, self._waiters = self._waiters, []
         _end(waiters, error)
+        self._end_file_waiters(error)
+
+    def _end_file_waiters(self, error: SparrowError) -> None:
         files, self._file_waiters = self._file_waiters, []
         for _, future in files:
             if not future.done():

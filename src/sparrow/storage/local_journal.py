@@ -21,7 +21,13 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparrow.base.errors import DirectoryUnreadable, NewerFormat, SparrowError, StorageFailed
+from sparrow.base.errors import (
+    DirectoryUnreadable,
+    NewerFormat,
+    Overloaded,
+    SparrowError,
+    StorageFailed,
+)
 from sparrow.storage.filesystem import BLOCK_BYTES, read_file, translate, write_all
 from sparrow.storage.flusher import SHORT_BYTES, Flusher
 from sparrow.storage.journal import MAX_RECORD_BYTES
@@ -39,7 +45,7 @@ from sparrow.storage.redo import is_redo
 from sparrow.storage.segment import translate_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from sparrow.base.histogram import Histogram
     from sparrow.storage.filesystem import FileSystem
@@ -177,6 +183,15 @@ def _is_of(fs: FileSystem, directory: str, journal_id: bytes) -> bool:
     return True
 
 
+def _divided(records: Iterable[memoryview]) -> tuple[list[memoryview], list[memoryview]]:
+    """Return the redo records, and those of the owner."""
+    redo: list[memoryview] = []
+    others: list[memoryview] = []
+    for each in records:
+        (redo if is_redo(each) else others).append(each)
+    return redo, others
+
+
 def _paths(directory: str) -> list[str]:
     return [f"{directory}/{number}" for number in range(2)]
 
@@ -224,8 +239,7 @@ class LocalJournal:
             raise translate(error, "reading the journal in", directory) from error
         if found.loss:
             raise loss_of(directory, found.loss)
-        self._redo = [each for each in found.records if is_redo(each)]
-        self._records = [each for each in found.records if not is_redo(each)]
+        self._redo, self._records = _divided(found.records)
         self._settle_logs = settle_logs
         self._when_filling: Callable[[], None] = lambda: None
         self._id = JournalPosition.decode(mark).journal_id if mark is not None else os.urandom(_ID_BYTES)
@@ -238,8 +252,13 @@ class LocalJournal:
         self._futures: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._failure: StorageFailed | None = None
         self._is_begun = False
-        self.takes_redo = False
-        """True if logs may append redo records: a checkpoint says that the journal is in use."""
+        self._is_in_use = False
+        """True if a checkpoint says that the journal is in use."""
+        self._refuses_redo = False
+        """True from a final mark, or from the refusal of a record, until another checkpoint."""
+        self._is_closed = False
+        self._last_redo = found.last if self._redo else 0
+        """Number of the last redo record that a start would replay; 0: none."""
         self._marked_file = 0
         # in both threads
         self._lock = threading.Lock()
@@ -276,6 +295,17 @@ class LocalJournal:
         records, self._redo = self._redo, []
         return records
 
+    @property
+    def takes_redo(self) -> bool:
+        """True if logs may append redo records, and need not wait for a checkpoint."""
+        is_able = self._is_in_use and self._failure is None and not self._is_closed
+        return is_able and not self._refuses_redo and not self._is_stuck
+
+    @property
+    def holds_redo(self) -> bool:
+        """True if a start would replay redo records."""
+        return self._last_redo > 0
+
     async def begin(self) -> bytes:
         """See `Journal.begin`."""
         if not self._is_begun:
@@ -295,8 +325,9 @@ class LocalJournal:
     def append(self, record: bytes) -> asyncio.Future[None]:
         """See `Journal.append`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._failure is not None:
-            future.set_exception(StorageFailed(self._failure.text))
+        if self._failure is not None or self._is_closed:
+            error = self._failure or self._closed_error()
+            future.set_exception(StorageFailed(error.text))
             return future
         self._last += 1
         self._futures.append((self._last, future))
@@ -306,11 +337,24 @@ class LocalJournal:
         return future
 
     def append_redo(self, record: bytes) -> asyncio.Future[None]:
-        """Append a record of a log, as `append` does."""
+        """Append a record of a log, as `append` does. The future fails with Overloaded if a
+        checkpoint must come first.
+        """
+        if not self._is_in_use:
+            self._when_filling()
+            refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            refused.set_exception(
+                Overloaded(f"the journal in {self._directory} is not in use yet; try again in a moment")
+            )
+            return refused
         future = self.append(record)
+        self._last_redo = self._last
         if self.is_filling:
             self._when_filling()
         return future
+
+    def _closed_error(self) -> StorageFailed:
+        return StorageFailed(f"the journal in {self._directory} is closed")
 
     def call_when_filling(self, call: Callable[[], None]) -> None:
         """See `Journal.call_when_filling`."""
@@ -318,8 +362,7 @@ class LocalJournal:
 
     def mark(self, *, is_final: bool = False) -> bytes:
         self._marked_file = self._file
-        if is_final:
-            self.takes_redo = False
+        self._refuses_redo |= is_final
         # Frames of a failed write may be on the disk: behind the mark they would be replayed over
         # newer values, which the owner's checkpoint has.
         last = self._last if self._failure is None else max(self._last, self._attempted)
@@ -332,7 +375,10 @@ class LocalJournal:
 
     def release(self, mark: bytes) -> None:
         position = JournalPosition.decode(mark)
-        self.takes_redo = self._is_begun and not position.is_final
+        self._is_in_use = self._is_begun
+        self._refuses_redo = position.is_final
+        if position.number >= self._last_redo:
+            self._last_redo = 0
         with self._lock:
             self._released = max(self._released, position.number)
             is_stuck = self._is_stuck
@@ -347,6 +393,7 @@ class LocalJournal:
             self._waiting.clear()
             self._is_stuck = False
             self._last = self._written
+        self._refuses_redo = True  # logs need not wait for it: they have their files
         while self._futures and self._futures[-1][0] > self._last:
             future = self._futures.pop()[1]
             if not future.done():
@@ -357,7 +404,10 @@ class LocalJournal:
         return self._file != self._marked_file or self._is_stuck
 
     async def close(self) -> None:
-        self.takes_redo = False
+        with self._lock:
+            self._is_closed = True
+        # Without a checkpoint there is no space for them.
+        self.refuse_waiting(self._closed_error())
         if self._futures:
             await asyncio.wait([future for _, future in self._futures])
         self._flusher.close()
@@ -380,7 +430,6 @@ class LocalJournal:
                 if not future.done():
                     future.set_result(None)
             return
-        self.takes_redo = False
         self._failure = error if isinstance(error, StorageFailed) else StorageFailed(error.text)
         failed, self._futures = self._futures, deque()
         with self._lock:
@@ -422,6 +471,8 @@ class LocalJournal:
             if self._position + frame_bytes(len(waiting[0].payload)) > self._file_bytes:
                 other = 1 - self._file
                 if self._file_ends[other] > self._released:
+                    if self._is_closed:  # no checkpoint comes any more
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                     self._is_stuck = True
                     return []
                 self._file, self._position = other, BLOCK_BYTES

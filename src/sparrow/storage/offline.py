@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 
 
 async def remove_batch(
-    data_dir: str, topic: str, partition: int, offset: int, *, force: bool
+    data_dir: str, topic: str, partition: int, offset: int, *, force: bool, journal_mark: bytes | None
 ) -> RemovedBatch:
     """Remove a batch as `PartitionLog.remove_batch` does. If the last broker was not stopped
     cleanly, all logs are recovered, as at a start.
+
+    Args:
+        journal_mark: that of the last checkpoint of the journal, which may have the newest records
+            of some logs; None: there is none.
 
     Raises:
         DirectoryInUse, NewerFormat, DirectoryUnreadable: the directory cannot be used.
@@ -25,6 +29,7 @@ async def remove_batch(
     """
     store = LocalLogStore(data_dir)
     try:
+        store.open_journal(journal_mark)
         wanted = None
         for log_id in store.ids():
             is_wanted = (log_id.topic, log_id.partition) == (topic, partition)

@@ -12,12 +12,17 @@ behind the log's recovery point only: everything before it was synced, and may h
 or dropped since. A record without bytes says that the log was cut back to its position, so that
 records before it do not bring anything back.
 
+A log that has failed for good may be unable to sync these bytes. Then no checkpoint is written any
+more, and the next start has them: the journal is their only copy.
+
 A redo record is one byte, which no other record of the journal begins with, and a msgpack array:
 topic, topic id (16 bytes), partition, base offset of the segment, position in it, bytes.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import uuid
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -29,13 +34,15 @@ from sparrow.storage.filesystem import read_file, write_all
 from sparrow.storage.store import LogId
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Iterable, Iterator
 
     from sparrow.storage.checkpoint import Checkpoint
     from sparrow.storage.filesystem import FileSystem
 
 PREFIX: Final = b"\x01"
+_OVERHEAD_BYTES: Final = 512
+"""More than what a record has beside the bytes of the segment."""
+_log = logging.getLogger(__name__)
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -74,13 +81,22 @@ def is_redo(record: memoryview) -> bool:
 class HasFiles(Protocol):
     """A log whose files can be synced, whatever the journal has (`Durability`)."""
 
-    def files_synced(self) -> asyncio.Future[None]: ...
+    is_closed: bool
+
+    def files_synced(self, *, even_if_failed: bool = False) -> asyncio.Future[None]: ...
 
 
 class TakesRedo(Protocol):
     """A journal (`LocalJournal`)."""
 
-    takes_redo: bool
+    @property
+    def max_record_bytes(self) -> int: ...
+
+    @property
+    def takes_redo(self) -> bool: ...
+
+    @property
+    def holds_redo(self) -> bool: ...
 
     def append_redo(self, record: bytes) -> asyncio.Future[None]: ...
 
@@ -90,7 +106,6 @@ class RedoLog:
 
     def __init__(self) -> None:
         self._journal: TakesRedo | None = None
-        self._has_records = False
         self._logs: dict[HasFiles, None] = {}
         """Logs with bytes that are synced in the journal only."""
 
@@ -103,6 +118,11 @@ class RedoLog:
         """True if the journal takes records."""
         return self._journal is not None and self._journal.takes_redo
 
+    @property
+    def max_bytes(self) -> int:
+        """The largest number of bytes of a segment that fit into one record."""
+        return 0 if self._journal is None else self._journal.max_record_bytes - _OVERHEAD_BYTES
+
     def append(
         self, log: HasFiles, log_id: LogId, segment: int, position: int, data: bytes
     ) -> asyncio.Future[None]:
@@ -111,7 +131,6 @@ class RedoLog:
         """
         assert self._journal is not None, "the caller has asked whether it is ready"
         self._logs[log] = None
-        self._has_records = True
         return self._journal.append_redo(encode(log_id, segment, position, data))
 
     async def cut(self, log_id: LogId, segment: int, position: int) -> None:
@@ -119,8 +138,9 @@ class RedoLog:
 
         Raises:
             DiskFull, StorageFailed: it could not be recorded.
+            Overloaded: not before a checkpoint, which is under way.
         """
-        if self._journal is not None and self._has_records:
+        if self._journal is not None and self._journal.holds_redo:
             await self._journal.append_redo(encode(log_id, segment, position, b""))
 
     def forget(self, log: HasFiles) -> None:
@@ -134,15 +154,26 @@ class RedoLog:
             StorageFailed, Overloaded: a file could not be synced.
         """
         logs, self._logs = self._logs, {}
-        files = [(log, log.files_synced()) for log in logs]
-        for log, synced in files:
-            try:
-                await synced
-            except BaseException:
-                self._logs |= dict.fromkeys(
-                    each for each, future in files if each is log or not future.done()
-                )
-                raise
+        files = {log: log.files_synced(even_if_failed=True) for log in logs}
+        try:
+            if files:
+                await asyncio.wait(files.values())
+            for log, synced in files.items():
+                # A log that was closed meanwhile is synced, or deleted.
+                if not log.is_closed:
+                    synced.result()
+        except BaseException:
+            self._logs |= {
+                log: None for log, synced in files.items() if not log.is_closed and not _is_good(synced)
+            }
+            raise
+        finally:
+            for synced in files.values():
+                synced.add_done_callback(_is_good)  # it may fail when nobody waits for it
+
+
+def _is_good(future: asyncio.Future[None]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
 
 
 def replay(
@@ -164,11 +195,28 @@ def replay(
         found.setdefault(record.log_id, []).append(record)
     for log_id, its_records in found.items():
         directory = f"{logs}/{log_id}"
-        metadata = read_file(fs, f"{directory}/{names.METADATA_FILE}")
-        if metadata and names.maybe_topic_id(metadata) == log_id.topic_id:
-            floor = max(_points(fs, directory, second(log_id)), default=(-1, 0))
+        try:
+            floor = _maybe_floor(fs, directory, log_id, second(log_id))
+        except OSError as error:
+            # Opening the log fails likewise, and closes this partition alone.
+            _log.error("%s: %s; the journal has bytes of it, which it will forget", directory, error)
+            continue
+        if floor is not None:
             for base, pieces in _pieces(its_records, floor).items():
-                _write(fs, f"{directory}/{names.segment_stem(base)}{names.LOG}", pieces)
+                path = f"{directory}/{names.segment_stem(base)}{names.LOG}"
+                _write(fs, path, pieces, floor[1] if base == floor[0] else 0)
+
+
+def _maybe_floor(
+    fs: FileSystem, directory: str, log_id: LogId, second: Checkpoint | None
+) -> tuple[int, int] | None:
+    """Return base offset and position of a log's recovery point; None if the directory is gone, or
+    another topic's.
+    """
+    metadata = read_file(fs, f"{directory}/{names.METADATA_FILE}")
+    if not metadata or names.maybe_topic_id(metadata) != log_id.topic_id:
+        return None
+    return max(_points(fs, directory, second), default=(-1, 0))
 
 
 def _points(fs: FileSystem, directory: str, second: Checkpoint | None) -> Iterator[tuple[int, int]]:
@@ -205,13 +253,23 @@ def _cut_back(found: dict[int, dict[int, bytes]], segment: int, position: int) -
     return kept
 
 
-def _write(fs: FileSystem, path: str, pieces: dict[int, bytes]) -> None:
-    if fs.size(path) is None:  # dropped since, with all that was in it
+def _write(fs: FileSystem, path: str, pieces: dict[int, bytes], floor: int) -> None:
+    """Write the pieces of a segment, and sync it. `floor` is the number of bytes that were synced
+    for certain.
+    """
+    end = fs.size(path)
+    if end is None:  # dropped since, with all that was in it
         return
     fd = fs.open(path, write=True)
     try:
-        for position, data in pieces.items():
+        for position, data in sorted(pieces.items()):
+            if max(position, floor) > end:
+                # It is shorter than when the journal was written: an older copy, or damaged. With a
+                # hole in it, it would look whole.
+                _log.error("%s ends at %d; the journal's bytes at %d do not fit", path, end, position)
+                break
             write_all(fs, fd, [data], position)
+            end = max(end, position + len(data))
         fs.sync(fd)
     finally:
         fs.close(fd)

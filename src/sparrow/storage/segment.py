@@ -389,7 +389,7 @@ class Segment:
         """Forget everything behind `size`, and take batches again."""
         self._resources.indexes.drop(self)
         self.index, self.size, self.max_timestamp = index, size, index.max_timestamp
-        self.synced = min(self.synced, size)
+        self.synced, self.in_journal = min(self.synced, size), 0
 
     def cut_file(self, size: int) -> None:
         """Keep the first `size` bytes of the file, durably. Blocking.

@@ -69,6 +69,7 @@ class StateStore:
         """Batches behind one that goes to the meta store."""
         self._working: asyncio.Task[None] | None = None
         self._saver: asyncio.Task[None] | None = None
+        self._is_closed = False
         journal.call_when_filling(self._save_soon)
 
     @classmethod
@@ -123,7 +124,7 @@ class StateStore:
         return future
 
     def _save_soon(self) -> None:
-        if self._saver is None:
+        if self._saver is None and not self._is_closed:
             self._saver = asyncio.get_running_loop().create_task(self._save_until_done())
 
     async def _write_held(self) -> None:
@@ -214,6 +215,7 @@ class StateStore:
         """
         while self._working is not None:
             await asyncio.wait([self._working])
+        self._is_closed = True  # the last checkpoint is the one below
         if self._saver is not None:
             self._saver.cancel()
             await asyncio.wait([self._saver])
