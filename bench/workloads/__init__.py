@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bench.workloads import (
     connections,
+    console,
     http,
     kafka,
     kernels,
@@ -53,6 +54,7 @@ WORKLOADS: dict[str, Workload] = {
     "http-singly": http.singly,
     "http-events": http.events,
     "http-sockets": http.sockets,
+    "console": console.looking,
     "webhooks": webhooks.deliveries,
     "seeds": seeds.publishing,
     "spark-kernels": kernels.both,
