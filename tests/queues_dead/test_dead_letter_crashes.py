@@ -13,6 +13,7 @@ import pytest
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.queues.rules.settlement import Verb
+from sparrow.storage import durability
 from tests.queues.held import refused
 from tests.queues.work import settle, take
 from tests.queues_dead.machine import Machine
@@ -149,7 +150,10 @@ async def test_while_no_intent_can_be_kept_nothing_is_moved() -> None:
     await machine.stop()
 
 
-async def test_dead_letters_that_could_not_be_synced_are_neither_lost_nor_written_twice() -> None:
+async def test_dead_letters_that_could_not_be_synced_are_neither_lost_nor_written_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(durability, "REDO_BYTES", -1)  # the journal would have them
     machine = await began()
     consumer = await machine.consumer("jobs")
     taken = await take(consumer, 3)

@@ -5,10 +5,9 @@ the output.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field, to_builtins
 
 HELD, FAILED = "✓", "✗"
 _SHOWN: Final = 3
@@ -50,8 +49,7 @@ class StageResult(NamedTuple):
     outputs: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoReport:
+class DemoReport(Struct, frozen=True, kw_only=True):
     """The whole report."""
 
     title: str
@@ -69,7 +67,7 @@ class DemoReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"held": self.held, **asdict(self)}
+        return {"held": self.held, **to_builtins(self)}
 
     def lines(self) -> Iterator[str]:
         """Yield lines for people."""
