@@ -93,6 +93,8 @@ OTHERS = {
     "acl.list",
     "quota.list",
     "broker.describe",
+    "broker.history",
+    "broker.status",
 }
 """Calls that look at something, or move data."""
 CONFIG = BrokerConfig(

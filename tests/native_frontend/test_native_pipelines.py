@@ -59,7 +59,7 @@ async def test_last_report_of_each_flow_is_shown_for_an_hour(
     assert await client.call("pipeline.report", name="orders", flow="audit") == {}
     found = (await client.call("pipeline.list"))["pipelines"]
     assert [each["flow"] for each in found] == ["audit", "clean"]
-    assert found[1] == {**said, "updated_ms": clock.wall_ms()}
+    assert found[1] == {**said, "updated_ms": clock.wall_ms(), "sources": [], "target": ""}
     assert found[0]["lag"] is None
     clock.advance(3600)
     assert await client.call("pipeline.list") == {"pipelines": []}
