@@ -25,7 +25,7 @@ import sys
 from sparrow.cli import main
 from sparrow.demo import pipeline
 
-pipeline.check_installed = lambda: None  # these tests end before Spark begins
+pipeline.check_installed = lambda: None  # what it looks for is needed for charts, behind these tests
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -77,6 +77,25 @@ def test_stopped_demonstration_leaves_no_process_and_no_file(number, code, tmp_p
         (os.kill if number == signal.SIGTERM else os.killpg)(process.pid, number)
         process.communicate(timeout=30)
     assert process.returncode == code
+    until_gone(family)
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_demonstration_stopped_beside_spark_leaves_no_temporary_file(tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    repo = repository(tmp_path / "repo", [[], *([n] for n in range(20))])
+    with start(repo, tmp_path / "out", temporary) as process:
+        until_told(process, "pipeline …")
+        deadline = time.monotonic() + 60
+        while not list(temporary.glob("sparrow-demo-*/**/tmp????????")):  # PySpark's, beside its JVM
+            assert time.monotonic() < deadline, list(temporary.rglob("*"))
+            time.sleep(0.02)
+        family = children(process.pid, 2)
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 143
     until_gone(family)
     assert list(temporary.iterdir()) == []
 

@@ -223,7 +223,7 @@ class PipelineRun:
                 stderr=errors,
                 # Not on the command line, which everybody on the machine may read: the URL may have
                 # a token.
-                env={**os.environ, "SPARROW_URL": url, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, **_scratch(f"{log}.tmp"), "SPARROW_URL": url, "PYTHONUNBUFFERED": "1"},
                 cwd=os.path.dirname(file),
                 start_new_session=True,
             )
@@ -283,6 +283,15 @@ class PipelineRun:
                 failures.append(str(json.loads(line)["outcome"]["failure"]["text"]))
         told = failures or own or said
         return told[-1] if told else f"it said nothing; exit code {self._process.returncode}"
+
+
+def _scratch(path: str) -> dict[str, str]:
+    """Create a directory for the temporary files of Python, Spark and Java, which leave them when
+    they are killed; return the environment that names it.
+    """
+    os.makedirs(path, exist_ok=True)
+    java = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={path}".strip()
+    return {"TMPDIR": path, "SPARK_LOCAL_DIRS": path, "SPARK_SUBMIT_OPTS": java}
 
 
 def _kill(session: int) -> int:
