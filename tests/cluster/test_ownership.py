@@ -162,6 +162,69 @@ async def test_an_owner_that_stops_hands_over_at_once(nodes: Nodes) -> None:
     again.cancel()
 
 
+async def test_an_owner_that_is_asked_hands_over_and_stands_by_again(nodes: Nodes) -> None:
+    owner, ledger = await nodes.join("a")
+    standby, _ = await nodes.join("b")
+    await owner.stand_by()
+    asked = []
+    owner.when_asked = lambda: asked.append(True)
+    await owner._renew_once()
+    assert not asked
+    await ledger.ask_handover(0, owner.node)
+    await owner._renew_once()
+    assert asked
+    waiting = asyncio.create_task(standby.stand_by())
+    await owner.drain()
+    await owner.release()
+    assert (await waiting).epoch == 3
+    nodes.clock.advance(0.5)
+    assert await standby.note_served() == pytest.approx(0.5)
+    await owner.stand_back()
+    again = asyncio.create_task(owner.stand_by())
+    await standby.drain()
+    await standby.release()
+    assert (await again).epoch == 5
+    await owner._renew_once()
+    assert asked == [True], "the request is forgotten"
+
+
+async def test_a_request_that_nobody_could_follow_is_not_followed(nodes: Nodes) -> None:
+    owner, ledger = await nodes.join("a")
+    await owner.stand_by()
+    asked = []
+    owner.when_asked = lambda: asked.append(True)
+    await ledger.ask_handover(0, owner.node)
+    await owner._renew_once()
+    assert not asked
+    nodes.clock.advance(61)
+    await nodes.join("b")
+    await owner._renew_once()
+    assert not asked, "it counts for a minute"
+    owner._is_draining = True
+    standing_back = asyncio.create_task(owner.stand_back())
+    await settle(rounds=5)
+    assert not standing_back.done()
+    nodes.clock.advance(11)
+    await settle(standing_back.done)
+    assert standing_back.done(), "where nobody takes the shard, it may be taken again"
+
+
+async def test_the_time_of_a_takeover_counts_from_the_last_sign_of_life(nodes: Nodes) -> None:
+    owner, _ = await nodes.join("a")
+    standby, _ = await nodes.join("b")
+    await owner.stand_by()
+    waiting = asyncio.create_task(standby.stand_by())
+    await settle(rounds=5)
+    for _ in range(2):
+        nodes.clock.advance(5.5)  # the owner hangs: it renews nothing, and its lock is held
+        await standby._renew_once()
+        await settle(waiting.done, 20)
+    await waiting
+    nodes.clock.advance(1)
+    assert await standby.note_served() == pytest.approx(12)
+    assert (await MemoryLedger(nodes.state).status()).shards[0].takeover_ms == 12_000
+
+
 async def test_an_own_shard_is_taken_again_as_often_as_it_needs(nodes: Nodes) -> None:
     owner, ledger = await nodes.join("a")
     first = await owner.stand_by()

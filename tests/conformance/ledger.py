@@ -113,6 +113,41 @@ class LedgerConformance:
         assert await old.renew(owner, TTL_MS, ADDRESSES)
         assert await old.take(0, owner) is None
 
+    async def test_a_node_is_asked_to_hand_over_until_there_is_another_owner(self, connect: Connect) -> None:
+        old, new = await connect(), await connect()
+        owner, other = await joined(old), await joined(new, "b")
+        await taken(old, owner)
+        assert not await new.ask_handover(0, other)
+        assert (await old.status()).shards[0].handover is None
+        assert await new.ask_handover(0, owner)
+        assert (await old.status()).shards[0].handover == owner
+        again = await taken(old, owner)
+        assert (await old.status()).shards[0].handover == owner, "a take of the own shard answers nothing"
+        assert await old.release(0, again.epoch)
+        await taken(new, other)
+        assert (await old.status()).shards[0].handover is None
+
+    async def test_the_last_change_of_the_owner_is_known(self, connect: Connect, age_nodes: AgeNodes) -> None:
+        old, new = await connect(), await connect()
+        owner, other = await joined(old), await joined(new, "b")
+        assert (await old.status()).shards[0].taken_ms is None
+        await taken(old, owner)
+        await old.note_served(0, owner, 700)
+        again = await taken(old, owner)
+        first = (await old.status()).shards[0]
+        assert (first.taken_from, first.takeover_ms) == (None, 700)
+        await old.release(0, again.epoch)
+        await taken(new, other)
+        await old.note_served(0, owner, 900)
+        second = (await old.status()).shards[0]
+        assert (second.taken_from, second.takeover_ms) == (owner, None)
+        assert second.taken_ms is not None
+        assert second.taken_ms >= 0
+        await age_nodes()
+        assert await old.renew(owner, TTL_MS, ADDRESSES)
+        await taken(old, owner)
+        assert (await old.status()).shards[0].taken_from == other
+
     async def test_a_renewal_keeps_the_shard(self, connect: Connect, age_nodes: AgeNodes) -> None:
         old, new = await connect(), await connect()
         owner, other = await joined(old), await joined(new, "b")

@@ -1,31 +1,29 @@
-"""`sparrow cluster …`: look at a cluster, by its ledger. No broker is asked."""
+"""`sparrow cluster …`: look at a cluster, and change what belongs to no single broker, by its
+ledger.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import json
-import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from sparrow.base.errors import InvalidConfig
-from sparrow.base.units import counted, format_size
+from sparrow.base.units import counted, format_duration, format_size
+from sparrow.cli import cluster_drain
+from sparrow.cli.cluster_engines import Config, find_objects, open_ledger, read_settings
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.queue_options import AsJson
 from sparrow.cli.tables import print_table
 
 if TYPE_CHECKING:
-    from sparrow.cluster.ledger import LedgerStatus, NodeInfo
+    from sparrow.cluster.ledger import LedgerStatus, NodeInfo, ShardInfo
     from sparrow.cluster.verify import Verification
     from sparrow.server.cluster_settings import ClusterSettings
 
-app = typer.Typer(help="Look at a cluster of brokers.", no_args_is_help=True)
-Config = Annotated[
-    str | None,
-    typer.Option("--config", metavar="PATH", help="The configuration file that names the ledger."),
-]
+app = typer.Typer(help="Look at a cluster of brokers, drain its owner, import data.", no_args_is_help=True)
 
 
 @app.command("status")
@@ -35,7 +33,7 @@ def status(*, config: Config = None, as_json: AsJson = False) -> int:
     The ledger is the one that `sparrow serve` would use: SPARROW_LEDGER, else cluster.ledger in the
     file.
     """
-    found = asyncio.run(_read_status(_settings(config).ledger))
+    found = asyncio.run(_read_status(read_settings(config)))
     owner = found.shards[0].owner
     if as_json:
         print(json.dumps(_as_json(found)))
@@ -45,16 +43,18 @@ def status(*, config: Config = None, as_json: AsJson = False) -> int:
             node.id,
             _role(node, owner),
             f"{node.expires_in_ms / 1000:.1f} s" if node.expires_in_ms > 0 else "expired",
+            f"{format_duration(node.seen_ms)} ago",
             ", ".join(f"{name} {address}" for name, address in node.addresses.items()),
         )
         for node in found.nodes
     ]
-    print_table(("NODE", "ROLE", "LEASE", "ADDRESSES"), rows)
+    print_table(("NODE", "ROLE", "LEASE", "SEEN", "ADDRESSES"), rows)
     shard = found.shards[0]
     if owner is None:
         print(f"nobody owns the data (epoch {shard.epoch}, {shard.seq} commits)")
     else:
         print(f"node {owner} owns the data (epoch {shard.epoch}, {shard.seq} commits)")
+        print(_describe_takeover(shard))
     return OK
 
 
@@ -65,7 +65,7 @@ def verify(*, config: Config = None, as_json: AsJson = False) -> int:
 
     Nothing is changed and no broker is asked. The engines are those that `sparrow serve` would use.
     """
-    settings = _settings(config)
+    settings = read_settings(config)
     found = asyncio.run(_verify(settings))
     if as_json:
         print(json.dumps(dataclasses.asdict(found)))
@@ -84,40 +84,27 @@ def verify(*, config: Config = None, as_json: AsJson = False) -> int:
     return OK if found.is_good else FAILED
 
 
-def _settings(config: str | None) -> ClusterSettings:
-    from sparrow.server.cluster_settings import check_cluster
-    from sparrow.server.config import load
-
-    found, _ = load({} if config is None else {"config": config}, os.environ)
-    if not found.cluster.ledger:
-        raise InvalidConfig("no ledger is configured; set SPARROW_LEDGER, or cluster.ledger in the file")
-    if found.cluster.objects:
-        check_cluster(found.cluster)
-    return found.cluster
-
-
 async def _verify(settings: ClusterSettings) -> Verification:
-    from sparrow.cluster.objects import open_objects
-    from sparrow.cluster.postgres import PostgresLedger
     from sparrow.cluster.verify import verify
 
-    if not settings.objects:
-        raise InvalidConfig("no object store is configured; set SPARROW_OBJECTS, or cluster.objects")
-    ledger = PostgresLedger(settings.ledger)
-    try:
-        return await verify(ledger, open_objects(settings.objects))
-    finally:
-        await ledger.close()
+    async with open_ledger(settings) as ledger:
+        return await verify(ledger, find_objects(settings))
 
 
-async def _read_status(url: str) -> LedgerStatus:
-    from sparrow.cluster.postgres import PostgresLedger
-
-    ledger = PostgresLedger(url)
-    try:
+async def _read_status(settings: ClusterSettings) -> LedgerStatus:
+    async with open_ledger(settings) as ledger:
         return await ledger.status()
-    finally:
-        await ledger.close()
+
+
+app.command("drain")(cluster_drain.drain)
+
+
+def _describe_takeover(shard: ShardInfo) -> str:
+    before = "" if shard.taken_from is None else f" after node {shard.taken_from}"
+    since = "" if shard.taken_ms is None else f" {format_duration(shard.taken_ms // 1000 * 1000)} ago"
+    if shard.takeover_ms is None:
+        return f"it took the data{before}{since}, and does not serve clients yet"
+    return f"it took the data{before}{since}, and served clients after {shard.takeover_ms / 1000:.1f} s"
 
 
 def _role(node: NodeInfo, owner: int | None) -> str:
@@ -133,11 +120,17 @@ def _as_json(status: LedgerStatus) -> dict[str, object]:
         "owner": shard.owner,
         "epoch": shard.epoch,
         "commits": shard.seq,
+        "takeover": {
+            "from": shard.taken_from,
+            "ago_ms": shard.taken_ms,
+            "took_ms": shard.takeover_ms,
+        },
         "nodes": [
             {
                 "id": node.id,
                 "role": _role(node, shard.owner),
                 "expires_in_ms": node.expires_in_ms,
+                "seen_ms_ago": node.seen_ms,
                 "addresses": dict(node.addresses),
             }
             for node in status.nodes

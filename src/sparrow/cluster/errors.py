@@ -15,6 +15,10 @@ class LedgerUnavailable(Unavailable):
     """The ledger does not answer, and nothing was changed."""
 
 
+class LedgerMissing(LedgerUnavailable):
+    """The database has no tables of a cluster, or those of an earlier version."""
+
+
 class OutcomeUnknown(LedgerUnavailable):
     """The connection ended while the ledger worked: the change happened, will happen, or never
     will.

@@ -35,6 +35,11 @@ MAX_OBJECT_AGE_MS = 600_000
 garbage.
 """
 
+NODE_TTL_MS = 10_000
+"""Time after which the row of a node expires that does not renew it."""
+HANDOVER_MS = 60_000
+"""Time for which a node is asked to let a shard go."""
+
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
@@ -118,15 +123,33 @@ class NodeInfo:
     is_connected: bool
     is_draining: bool
 
+    @property
+    def seen_ms(self) -> int:
+        """Milliseconds since the node renewed its row."""
+        return max(NODE_TTL_MS - self.expires_in_ms, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """A shard's row. `owner`: id of a node; None: nobody owns it."""
+    """A shard's row.
+
+    Attributes:
+        owner: id of a node; None: nobody owns it.
+        handover: the node that is asked to let the shard go; None: nobody.
+        taken_from: the owner before, if there was one.
+        taken_ms: since the owner took it; None: nobody ever did.
+        takeover_ms: from when the owner before was gone until clients were served again; None: they
+            are not yet.
+    """
 
     id: int
     epoch: int
     owner: int | None
     seq: int
+    handover: int | None = None
+    taken_from: int | None = None
+    taken_ms: int | None = None
+    takeover_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +236,24 @@ class Ledger(Protocol):
 
         Raises:
             LedgerUnavailable: it may have been released.
+        """
+        ...
+
+    async def ask_handover(self, shard: int, node: int) -> bool:
+        """Ask a node to let a shard go; `status` tells it for `HANDOVER_MS`, or until there is
+        another owner. Return False if it does not own the shard.
+
+        Raises:
+            LedgerUnavailable: it may have been asked.
+        """
+        ...
+
+    async def note_served(self, shard: int, node: int, takeover_ms: int) -> None:
+        """Remember that the owner serves clients, `takeover_ms` after the owner before was gone; no
+        effect if another node owns the shard.
+
+        Raises:
+            LedgerUnavailable
         """
         ...
 

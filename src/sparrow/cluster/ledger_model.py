@@ -20,6 +20,7 @@ from sparrow.base.clock import SystemClock
 from sparrow.base.errors import DiskFull
 from sparrow.cluster.errors import LedgerRefused, LedgerUnavailable, OutcomeUnknown
 from sparrow.cluster.ledger import (
+    HANDOVER_MS,
     MAX_OBJECT_AGE_MS,
     EntryRow,
     LedgerCheck,
@@ -70,6 +71,12 @@ class _Shard:
     epoch: int = 0
     owner: int | None = None
     seq: int = 0
+    handover: int | None = None
+    handover_at_ms: int = 0
+    released_by: int | None = None
+    taken_from: int | None = None
+    taken_at_ms: int | None = None
+    takeover_ms: int | None = None
     wal: dict[int, tuple[WalRow, bytes | None]] = field(default_factory=dict)
     entries: dict[tuple[bytes, bytes], EntryRow] = field(default_factory=dict)
 
@@ -158,6 +165,10 @@ class MemoryLedger:
         if row.owner not in (None, node, dead) and self._is_alive(row.owner):
             return None
         row.epoch += 1
+        if row.owner != node:
+            row.taken_from = row.released_by if row.owner is None else row.owner
+            row.taken_at_ms = self.state.clock.wall_ms()
+            row.takeover_ms = row.handover = row.released_by = None
         row.owner = node
         self._answer()
         return Taken(row.epoch, row.seq)
@@ -172,9 +183,26 @@ class MemoryLedger:
         if row.epoch != epoch or row.owner is None:
             return False
         row.epoch += 1
-        row.owner = None
+        row.released_by, row.owner = row.owner, None
+        row.handover = None
         self._answer()
         return True
+
+    async def ask_handover(self, shard: int, node: int) -> bool:
+        await self._arrive()
+        row = self.state.shards[shard]
+        if row.owner != node:
+            return False
+        row.handover, row.handover_at_ms = node, self.state.clock.wall_ms()
+        self._answer()
+        return True
+
+    async def note_served(self, shard: int, node: int, takeover_ms: int) -> None:
+        await self._arrive()
+        row = self.state.shards[shard]
+        if row.owner == node:
+            row.takeover_ms = takeover_ms
+        self._answer()
 
     async def commit(self, shard: int, epoch: int, commit: Commit) -> bool:
         try:
@@ -251,7 +279,19 @@ class MemoryLedger:
                 )
                 for number, node in state.nodes.items()
             ],
-            [ShardInfo(number, row.epoch, row.owner, row.seq) for number, row in state.shards.items()],
+            [
+                ShardInfo(
+                    number,
+                    row.epoch,
+                    row.owner,
+                    row.seq,
+                    row.handover if now_ms - row.handover_at_ms < HANDOVER_MS else None,
+                    row.taken_from,
+                    None if row.taken_at_ms is None else now_ms - row.taken_at_ms,
+                    row.takeover_ms,
+                )
+                for number, row in state.shards.items()
+            ],
             now_ms - state.up_since_ms,
         )
 

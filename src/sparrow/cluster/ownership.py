@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
 from sparrow.cluster.errors import LedgerUnavailable, NotOwner
+from sparrow.cluster.ledger import NODE_TTL_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from sparrow.cluster.ledger import Ledger, LedgerStatus, NodeInfo, Taken
 
 _LOG = logging.getLogger(__name__)
-TTL_MS: Final = 10_000
+TTL_MS: Final = NODE_TTL_MS
 TRUST_S: Final = 8.0
 RENEW_S: Final = 2.0
 RETRY_S: Final = 0.25
@@ -36,6 +37,8 @@ POLL_S: Final = 0.1
 GRACE_S: Final = 1.0
 RETURN_MS: Final = 3000
 """Time after the start of the ledger's server in which an expired row says nothing."""
+STAND_BACK_S: Final = 10.0
+"""Time for which a node that has handed over leaves the shard to the others."""
 SETTLED_MS: Final = 15_000
 """Time after the start of the ledger's server in which a free lock says nothing."""
 
@@ -78,6 +81,12 @@ class Ownership:
         self._is_away = False
         self.when_seen: Callable[[Sequence[NodeInfo]], None] = lambda _: None
         """Called now and then with the other nodes, while this one owns the shard."""
+        self.when_asked: Callable[[], None] = lambda: None
+        """Called when this node is asked to hand over, and there is a standby."""
+        self.others: Sequence[NodeInfo] = ()
+        """The other nodes that could take over, when this one last looked."""
+        self._gone_since: float | None = None
+        """When the owner before was gone, by this node's clock; None: it is not."""
         self.owner_addresses: Mapping[str, str] = {}
         """Addresses of the node that owned the shard when `stand_by` last looked; none: nobody."""
         self._lost_lock_since: tuple[int, float] | None = None
@@ -132,8 +141,11 @@ class Ownership:
             status = await self._ledger.status()
         except LedgerUnavailable:
             return
-        others = [node for node in status.nodes if node.id != self.node and node.expires_in_ms > 0]
-        self.when_seen([node for node in others if node.is_connected and not node.is_draining])
+        self.others = standbys(status, self.node)
+        self.when_seen(self.others)
+        shard = next(each for each in status.shards if each.id == self._shard)
+        if shard.handover == self.node and self.others and not self._is_draining:
+            self.when_asked()
 
     def _note(self, error: SparrowError | None) -> None:
         """Log that the ledger is away, or back, once."""
@@ -161,6 +173,7 @@ class Ownership:
                     taken = await self._ledger.take(self._shard, self.node, dead)
                     if taken is not None:
                         self.epoch = taken.epoch
+                        self._gone_since = self._now() if self._gone_since is None else self._gone_since
                         return taken
             except LedgerUnavailable as error:
                 self._note(error)
@@ -175,6 +188,12 @@ class Ownership:
         _, node = self._owner(status)
         is_alive = node is not None and node.expires_in_ms > 0 and node.id != self.node
         self.owner_addresses = node.addresses if node is not None and is_alive else {}
+        if node is None or node.id == self.node or not node.is_connected:
+            self._gone_since = self._now() if self._gone_since is None else self._gone_since
+        elif node.expires_in_ms <= 0:  # it hangs: it was well when it renewed last
+            self._gone_since = self._now() - node.seen_ms / 1000
+        else:
+            self._gone_since = None
 
     def _may_take(self, status: LedgerStatus, dead: int | None) -> bool:
         owner, node = self._owner(status)
@@ -220,6 +239,39 @@ class Ownership:
         if epoch >= 0:
             await self._ledger.release(self._shard, epoch)
 
+    async def note_served(self) -> float:
+        """Tell the ledger that clients are served. Return the seconds since the owner before was
+        gone.
+
+        Raises:
+            LedgerUnavailable
+        """
+        now = self._now()
+        took_s = now - (now if self._gone_since is None else self._gone_since)
+        self._gone_since = None
+        await self._ledger.note_served(self._shard, self.node, round(took_s * 1000))
+        return took_s
+
+    async def stand_back(self) -> None:
+        """After `drain` and `release`: let another node take the shard, and then stand by again."""
+        until = self._now() + STAND_BACK_S
+        while self._now() < until:
+            try:
+                owner, node = self._owner(await self._ledger.status())
+            except LedgerUnavailable:
+                await asyncio.sleep(RETRY_S)
+                continue
+            if owner is not None and node is not None and owner != self.node:
+                break
+            await asyncio.sleep(POLL_S)
+        self._is_draining = False
+        await self._renew_once()
+
+    @property
+    def is_draining(self) -> bool:
+        """True between `drain` and the end of `stand_back`."""
+        return self._is_draining
+
     async def announce(self, addresses: Mapping[str, str]) -> None:
         """Change the addresses of the node's listeners."""
         self._addresses = addresses
@@ -241,3 +293,12 @@ class Ownership:
             await self._ledger.leave(self.node)
         except LedgerUnavailable as error:
             _LOG.warning("the node's row stays until it expires: %s", error.text)
+
+
+def standbys(status: LedgerStatus, owner: int | None) -> list[NodeInfo]:
+    """Return the nodes that can take over from an owner."""
+    return [
+        node
+        for node in status.nodes
+        if node.id != owner and node.expires_in_ms > 0 and node.is_connected and not node.is_draining
+    ]

@@ -20,8 +20,9 @@ import asyncpg
 import msgspec
 
 from sparrow.base.errors import DiskFull, InvalidConfig, NewerFormat, SparrowError
-from sparrow.cluster.errors import LedgerRefused, LedgerUnavailable, OutcomeUnknown
+from sparrow.cluster.errors import LedgerMissing, LedgerRefused, LedgerUnavailable, OutcomeUnknown
 from sparrow.cluster.ledger import (
+    HANDOVER_MS,
     MAX_OBJECT_AGE_MS,
     EntryRow,
     LedgerCheck,
@@ -56,6 +57,11 @@ _NODES: Final = """
       AND objid = id::oid AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
       AS connected
   FROM sparrow.node ORDER BY id"""
+_SHARDS: Final = """
+  SELECT id, epoch, owner, seq, taken_from, takeover_ms,
+    CASE WHEN handover_at > clock_timestamp() - $1::bigint * interval '1 ms' THEN handover END AS handover,
+    (extract(epoch FROM clock_timestamp() - taken_at) * 1000)::bigint AS taken_ms
+  FROM sparrow.shard ORDER BY id"""
 _UP_MS: Final = "SELECT (extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000)::bigint"
 
 
@@ -274,12 +280,30 @@ class PostgresLedger:
 
     async def release(self, shard: int, epoch: int) -> bool:
         row = await self._fetch_row(
-            "UPDATE sparrow.shard SET owner = NULL, epoch = epoch + 1 "
+            "UPDATE sparrow.shard SET owner = NULL, epoch = epoch + 1, handover = NULL, released_by = owner "
             "WHERE id = $1 AND epoch = $2 AND owner IS NOT NULL RETURNING id",
             shard,
             epoch,
         )
         return row is not None
+
+    async def ask_handover(self, shard: int, node: int) -> bool:
+        row = await self._fetch_row(
+            "UPDATE sparrow.shard SET handover = owner, handover_at = clock_timestamp() "
+            "WHERE id = $1 AND owner = $2 RETURNING id",
+            shard,
+            node,
+        )
+        return row is not None
+
+    async def note_served(self, shard: int, node: int, takeover_ms: int) -> None:
+        await self._fetch_row(
+            "UPDATE sparrow.shard SET served_at = clock_timestamp(), takeover_ms = $3 "
+            "WHERE id = $1 AND owner = $2",
+            shard,
+            node,
+            takeover_ms,
+        )
 
     async def commit(self, shard: int, epoch: int, commit: Commit) -> bool:
         session = self._commits
@@ -388,9 +412,7 @@ class PostgresLedger:
         async with self._other.lock:
             connection = await self._other.connection()
             nodes = await self._call(connection.fetch(_NODES, LOCK_CLASS))
-            shards = await self._call(
-                connection.fetch("SELECT id, epoch, owner, seq FROM sparrow.shard ORDER BY id")
-            )
+            shards = await self._call(connection.fetch(_SHARDS, HANDOVER_MS))
             up_ms: int = await self._call(connection.fetchval(_UP_MS))
         return LedgerStatus(
             [
@@ -404,7 +426,7 @@ class PostgresLedger:
                 )
                 for r in nodes
             ],
-            [ShardInfo(r["id"], r["epoch"], r["owner"], r["seq"]) for r in shards],
+            [ShardInfo(**r) for r in shards],
             up_ms,
         )
 
@@ -422,6 +444,12 @@ class PostgresLedger:
         session = session or self._other
         try:
             return await call
+        except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError, asyncpg.UndefinedColumnError):
+            session.drop()
+            raise LedgerMissing(
+                f"PostgreSQL at {self.location} has no cluster of this version; check cluster.ledger, "
+                "or start a broker of this version, which makes or changes the tables"
+            ) from None
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             session.drop()
             raise session.unavailable(error) from None

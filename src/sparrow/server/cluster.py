@@ -67,6 +67,11 @@ class ClusterNode:
         self.ownership = Ownership(ledger, addresses_of(config))
         self.lost: asyncio.Future[SparrowError] = asyncio.get_running_loop().create_future()
         """Done when the shard is lost."""
+        self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when this node is asked to hand the shard over."""
+        self.ownership.when_asked = self._ask
+        self.takeover_s = 0.0
+        """Time of the last takeover."""
         self._taken: Taken | None = None
         self._shard: OwnedShard | None = None
         self._upkeep: ShardUpkeep | None = None
@@ -99,6 +104,8 @@ class ClusterNode:
 
     async def stand_by(self) -> None:
         """Wait until this node owns the shard."""
+        if self.ownership.is_draining:
+            await self.ownership.stand_back()
         self._taken = await self.ownership.stand_by()
 
     async def open_stores(self, config: ServerConfig, opening: AsyncExitStack) -> tuple[LogStore, MetaStore]:
@@ -106,7 +113,8 @@ class ClusterNode:
         assert self._taken is not None
         begun = time.perf_counter()
         content = await self.ledger.load(0)
-        self.lost = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.lost, self.asked = loop.create_future(), loop.create_future()
         shard = self._shard = OwnedShard(
             content,
             self._taken,
@@ -136,6 +144,17 @@ class ClusterNode:
     def _lose(self, error: SparrowError) -> None:
         if not self.lost.done():
             self.lost.set_result(error)
+
+    def _ask(self) -> None:
+        if not self.asked.done():
+            self.asked.set_result(None)
+
+    async def note_served(self) -> None:
+        """Tell the other nodes that clients are served."""
+        try:
+            self.takeover_s = await self.ownership.note_served()
+        except SparrowError as error:
+            log.warning("the ledger does not know that clients are served: %s", error.text)
 
     async def abandon(self) -> None:
         """End the stores without committing anything: the shard is another node's, or may be."""
@@ -335,16 +354,19 @@ class ClusterServer:
         self._when_ready(server, ready)
         node.start_upkeep()
         await node.ownership.announce(addresses_of(config, ready))
-        waits: list[asyncio.Future[Any]] = [stopped, node.lost]
+        await node.note_served()
+        waits: list[asyncio.Future[Any]] = [stopped, node.lost, node.asked]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if node.lost.done():
             log.warning("the shard is lost, standing by: %s", node.lost.result().text)
             await self._abandon(server, node)
             return
-        log.info("stopping", extra={"signal": stopped.result(), "drain_timeout_ms": config.drain_timeout_ms})
+        reason = stopped.result() if stopped.done() else "handover"
+        log.info("stopping", extra={"signal": reason, "drain_timeout_ms": config.drain_timeout_ms})
         await node.ownership.drain()
         await node.stop_upkeep()
         await server.stop()
+        self.server = None
         await node.hand_over()
 
     async def _abandon(self, server: Server, node: ClusterNode) -> None:
