@@ -88,6 +88,23 @@ async def test_an_owner_answers_no_read_when_another_may_have_taken_over(nodes: 
     assert await ledger.commit(0, owner.epoch, Commit(1, 0, b"m", b"b"))
 
 
+async def test_an_owner_that_slept_learns_of_its_loss_and_answers_no_read_before(nodes: Nodes) -> None:
+    owner, _ = await nodes.join("a")
+    standby, _ = await nodes.join("b")
+    await owner.stand_by()
+    lost: list[NotOwner] = []
+    owner.when_lost = lost.append
+    nodes.clock.advance(11)
+    await standby._renew_once()
+    await standby.stand_by()
+    assert not owner.is_trusted
+    assert await owner._renew_once(), "its row can be renewed"
+    assert not owner.is_trusted
+    assert [type(each) for each in lost] == [NotOwner]
+    assert await standby._renew_once()
+    assert standby.is_trusted
+
+
 async def test_a_renewal_counts_from_when_it_was_sent(nodes: Nodes) -> None:
     owner, ledger = await nodes.join("a")
     renew = ledger.renew

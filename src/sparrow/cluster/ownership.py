@@ -4,7 +4,9 @@ A node has a row in the ledger that expires, and renews it. It owns the shard fr
 another node takes it. That is certain for commits, which carry the epoch. Answers that need no
 commit (reads) are given only while the node trusts its lease: until `TRUST_S` after the moment in
 which the last successful renewal was *sent*, by a clock that also runs while the machine or the
-process sleeps. The row expires later than that, so nobody else owns the shard before.
+process sleeps. The row expires later than that, so nobody else owns the shard before. A renewal
+counts only if the shard was still this node's after it: a node that slept for longer than its lease
+can renew its row, and has lost the shard nevertheless.
 
 A node whose session at the ledger ended is likely to be dead: its lock is free. A standby waits for
 `GRACE_S`, in which a node that lives gets its lock again, and then takes the shard. It does not
@@ -79,6 +81,8 @@ class Ownership:
         self._renew_now = asyncio.Event()
         self._is_draining = False
         self._is_away = False
+        self.when_lost: Callable[[NotOwner], object] = lambda _: None
+        """Called when the shard is found to be another node's."""
         self.when_seen: Callable[[Sequence[NodeInfo]], None] = lambda _: None
         """Called now and then with the other nodes, while this one owns the shard."""
         self.when_asked: Callable[[], None] = lambda: None
@@ -124,23 +128,25 @@ class Ownership:
             )
             if not is_known:  # it was away for so long that its row is gone
                 self.node = await self._ledger.join(uuid.uuid4(), self._addresses, TTL_MS)
-                self.epoch = -1
+            status = await self._ledger.status() if self.epoch >= 0 else None
         except SparrowError as error:
             self._note(error)
             return False
         self._note(None)
+        if status is not None and self.epoch >= 0:
+            if self._owner(status)[0] != self.node:
+                self._lose()
+                return True
+            self._look(status)
         self._trusted_until = sent_at + TRUST_S
-        await self._look()
         return True
 
-    async def _look(self) -> None:
+    def _lose(self) -> None:
+        self._trusted_until = float("-inf")
+        self.when_lost(NotOwner("another broker owns the data by now; connect again"))
+
+    def _look(self, status: LedgerStatus) -> None:
         """Find out which other nodes there are, for clients of this one."""
-        if self.epoch < 0:
-            return
-        try:
-            status = await self._ledger.status()
-        except LedgerUnavailable:
-            return
         self.others = standbys(status, self.node)
         self.when_seen(self.others)
         shard = next(each for each in status.shards if each.id == self._shard)

@@ -123,10 +123,11 @@ class ClusterNode:
             connect=lambda: PostgresLedger(config.cluster.ledger),
             retake=self.ownership.retake,
             when_lost=self._lose,
-            is_trusted=lambda: self.ownership.is_trusted,
+            is_trusted=lambda: self.ownership.is_trusted and not self.lost.done(),
             options=CommitOptions(linger_s=config.cluster.linger_s),
             cache_bytes=config.cluster.cache_bytes,
         )
+        self.ownership.when_lost = shard.committer.lose
         opening.push_async_callback(shard.close)
         self._upkeep = ShardUpkeep(shard, self.ledger, self.objects)
         log.info(
