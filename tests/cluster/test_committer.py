@@ -289,7 +289,7 @@ def test_whatever_the_engines_do_acknowledged_batches_are_there_once(
     seed: int, kills: list[int], inline: int
 ) -> None:
     async def run() -> None:
-        faults = LedgerFaults(seed, lost_requests=0.15, lost_answers=0.15, disk_full=0.1)
+        faults = LedgerFaults(seed, lost_requests=0.15, lost_responses=0.15, disk_full=0.1)
         bench = ShardBench(
             faults,
             ObjectFaults(seed, failed=0.2, stored_but_error=0.2),

@@ -79,7 +79,7 @@ async def outcomes(seed: int) -> list[str]:
     state = LedgerState(ManualClock())
     quiet = MemoryLedger(state)
     epoch = (await taken(quiet, await joined(quiet))).epoch
-    ledger = MemoryLedger(state, LedgerFaults(seed, lost_requests=0.2, lost_answers=0.2, disk_full=0.1))
+    ledger = MemoryLedger(state, LedgerFaults(seed, lost_requests=0.2, lost_responses=0.2, disk_full=0.1))
     found = []
     for _ in range(60):
         try:

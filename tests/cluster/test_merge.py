@@ -40,7 +40,7 @@ def test_merging_changes_no_batch(seed: list[str], inline: int) -> None:
         for number, what in enumerate(seed):
             if what == "merge":
                 before = {name: (await read_batches(log), log.size_bytes) for name, log in logs.items()}
-                await merge(shard.logs.logs(), shard.committer, 0, MergeOptions(max_rows=0, min_bytes=0))
+                await merge(shard.logs.contents(), shard.committer, 0, MergeOptions(max_rows=0, min_bytes=0))
                 assert {n: (await read_batches(log), log.size_bytes) for n, log in logs.items()} == before
             elif what == "retention":
                 for log in logs.values():
@@ -71,9 +71,11 @@ async def test_many_small_commits_become_one_object_and_their_rows_go() -> None:
         await kept(log, numbered(number))
         await kept(other, numbered(number))
     before = await read_batches(log)
-    assert await merge(shard.logs.logs(), shard.committer, 0) == 0
-    assert await merge(shard.logs.logs(), shard.committer, 0, AT_ONCE) == 100
-    assert await merge(shard.logs.logs(), shard.committer, 0, AT_ONCE) == 0, "an idle cluster merges nothing"
+    assert await merge(shard.logs.contents(), shard.committer, 0) == 0
+    assert await merge(shard.logs.contents(), shard.committer, 0, AT_ONCE) == 100
+    assert await merge(shard.logs.contents(), shard.committer, 0, AT_ONCE) == 0, (
+        "an idle cluster merges nothing"
+    )
     assert len(bench.content) == 1
     await kept(log, numbered(50))
     assert len(bench.state.shards[0].wal) == 2

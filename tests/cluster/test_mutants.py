@@ -53,9 +53,9 @@ async def two_owners() -> None:
         await judge.abandon(NotOwner("the history ends"))
 
 
-async def lost_answers() -> None:
+async def lost_responses() -> None:
     """Answers of the ledger are lost; the owner is killed now and then."""
-    bench = ShardBench(LedgerFaults(3, lost_requests=0.2, lost_answers=0.2))
+    bench = ShardBench(LedgerFaults(3, lost_requests=0.2, lost_responses=0.2))
     acknowledged: dict[int, int] = {}
     for start in range(0, 60, 20):
         shard = bench.open()
@@ -105,7 +105,7 @@ async def stalled_writer() -> None:
     assert not committed or key in objects.content, "a commit names an object that was deleted"
 
 
-HISTORIES: list[History] = [two_owners, lost_answers, reader_at_the_end, stalled_writer]
+HISTORIES: list[History] = [two_owners, lost_responses, reader_at_the_end, stalled_writer]
 
 
 @pytest.mark.parametrize("history", HISTORIES)
@@ -142,7 +142,7 @@ async def test_a_guess_on_a_lost_answer_is_caught(guess: str, monkeypatch: pytes
 
     monkeypatch.setattr(ShardCommitter, "_send", send)
     with pytest.raises((AssertionError, LogDamaged)):
-        await lost_answers()
+        await lost_responses()
 
 
 async def test_readers_that_are_woken_before_the_commit_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ async def test_readers_that_are_woken_before_the_commit_are_caught(monkeypatch: 
 
     def early(self: ObjectLog, *arguments: object, **options: object) -> object:
         promised = append(self, *arguments, **options)  # type: ignore[arg-type]
-        self._end = self._next
+        self.content.end = self.content.next
         return promised
 
     monkeypatch.setattr(ObjectLog, "append", early)

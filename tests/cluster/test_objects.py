@@ -12,7 +12,8 @@ import pytest
 from sparrow.base.errors import InvalidConfig
 from sparrow.cluster.directory import DirectoryObjects
 from sparrow.cluster.errors import ObjectMissing, ObjectsUnavailable
-from sparrow.cluster.objects import Objects, open_objects
+from sparrow.cluster.object_stores import open_objects
+from sparrow.cluster.objects import Objects
 from sparrow.cluster.objects_model import MemoryObjects, ObjectFaults
 from tests.cluster.conftest import KEY, SECRET
 from tests.conformance.objects import ObjectsConformance

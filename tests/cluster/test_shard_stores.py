@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sparrow.storage.store import LogId, LogStore
     from tests.conformance.journal import OpenJournal
 
-LOSSY = LedgerFaults(seed=5, lost_requests=0.1, lost_answers=0.1)
+LOSSY = LedgerFaults(seed=5, lost_requests=0.1, lost_responses=0.1)
 """Commits whose outcome is unknown."""
 SHAKY = ObjectFaults(seed=6, failed=0.1, stored_but_error=0.1)
 
@@ -41,7 +41,7 @@ def lose_end(bench: ShardBench, log_id: LogId) -> None:
 
 def _states(bench: ShardBench):  # type: ignore[no-untyped-def]  # of a module that only tests look into
     from sparrow.cluster.ledger import ShardContent
-    from sparrow.cluster.store import load_logs
+    from sparrow.cluster.loaded_logs import load_logs
 
     shard = bench.state.shards[0]
     return load_logs(

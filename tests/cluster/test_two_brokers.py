@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import sparrow
 from sparrow.cli import main
-from sparrow.cluster.objects import open_objects
+from sparrow.cluster.object_stores import open_objects
 from tests.cluster.brokers import BrokerProcess
 from tests.cluster.postgres_server import PASSWORD, start_postgres
 

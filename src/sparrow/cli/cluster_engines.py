@@ -64,7 +64,7 @@ def find_objects(settings: ClusterSettings) -> Objects:
     Raises:
         InvalidConfig: none is named, it cannot be used, or a package is missing.
     """
-    from sparrow.cluster.objects import open_objects
+    from sparrow.cluster.object_stores import open_objects
 
     if not settings.objects:
         raise InvalidConfig("no object store is configured; set SPARROW_OBJECTS, or cluster.objects")

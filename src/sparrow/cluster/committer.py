@@ -45,13 +45,12 @@ if TYPE_CHECKING:
     from sparrow.cluster.ledger import Ledger, Taken
     from sparrow.cluster.objects import Objects
     from sparrow.cluster.payloads import PayloadCache
+    from sparrow.cluster.settlement import Settle
 
 _LOG = logging.getLogger(__name__)
 MAX_IN_FLIGHT: Final = 4
 MAX_RETRY_S: Final = 2.0
 
-Settle = Callable[[SparrowError | None], None]
-"""Called when a group is committed (None), or failed."""
 Retake = Callable[[], Awaitable["Taken"]]
 """Take the own shard again. Raises NotOwner if another node has it by now."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import StorageFailed
 from sparrow.cluster.ledger import EntryRow
+from sparrow.cluster.settlement import settle_future
 from sparrow.meta.checks import check_write, condition_failed
 from sparrow.meta.store import ANY, Entry, Put
 
@@ -83,15 +84,11 @@ class LedgerMetaStore:
 
     async def _commit(self, changed: dict[_Key, Entry | None]) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        end = settle_future(future, None)
 
         def settle(error: SparrowError | None) -> None:
             self._settle(changed, error)
-            if future.done():
-                return
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
+            end(error)
 
         self._committer.add_entries(
             [_row(entry) for entry in changed.values() if entry is not None],

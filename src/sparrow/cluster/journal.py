@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError, StorageFailed
+from sparrow.cluster.settlement import settle_future
 from sparrow.storage.journal import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
@@ -97,16 +98,7 @@ class LedgerJournal:
         self._sizes.append((self._next, len(record)))
         self._used_bytes += len(record)
         self._next += 1
-
-        def settle(error: SparrowError | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-
-        group.settlements.append(settle)
+        group.settlements.append(settle_future(future, None))
 
     def committed(self, first: int, count: int, payload: CommitPayload) -> None:
         """See `CommittedJournal`."""

@@ -1,7 +1,7 @@
 """The public fake of the ledger: the same contract in memory, with faults by seed.
 
     state = LedgerState()                    # outlives the nodes
-    ledger = MemoryLedger(state, LedgerFaults(seed=7, lost_answers=0.1))
+    ledger = MemoryLedger(state, LedgerFaults(seed=7, lost_responses=0.1))
 
 Each node has a `MemoryLedger` of its own over one `LedgerState`. The same seed and the same calls
 give the same faults. No method belongs to one event loop.
@@ -45,14 +45,14 @@ class LedgerFaults:
 
     Attributes:
         lost_requests: a call does not reach the ledger; a commit's outcome is then unknown.
-        lost_answers: a call happens, and its caller does not learn of it.
+        lost_responses: a call happens, and its caller does not learn of it.
         disk_full: a commit is refused.
         max_iterations: of the event loop that a call waits before it happens.
     """
 
     seed: int = 0
     lost_requests: float = 0.0
-    lost_answers: float = 0.0
+    lost_responses: float = 0.0
     disk_full: float = 0.0
     max_iterations: int = 2
 
@@ -129,7 +129,7 @@ class MemoryLedger:
         node, state.next_node = state.next_node, state.next_node + 1
         state.nodes[node] = _Node(incarnation, dict(addresses), state.clock.wall_ms() + ttl_ms)
         self._node = node
-        self._answer()
+        self._maybe_lose_response()
         return node
 
     async def renew(
@@ -142,7 +142,7 @@ class MemoryLedger:
             found.addresses = dict(addresses)
             found.is_draining = draining
             found.is_connected = True
-        self._answer()
+        self._maybe_lose_response()
         return found is not None
 
     async def leave(self, node: int) -> None:
@@ -170,7 +170,7 @@ class MemoryLedger:
             row.taken_at_ms = self.state.clock.wall_ms()
             row.takeover_ms = row.handover = row.released_by = None
         row.owner = node
-        self._answer()
+        self._maybe_lose_response()
         return Taken(row.epoch, row.seq)
 
     def _is_alive(self, node: int | None) -> bool:
@@ -185,7 +185,7 @@ class MemoryLedger:
         row.epoch += 1
         row.released_by, row.owner = row.owner, None
         row.handover = None
-        self._answer()
+        self._maybe_lose_response()
         return True
 
     async def ask_handover(self, shard: int, node: int) -> bool:
@@ -194,7 +194,7 @@ class MemoryLedger:
         if row.owner != node:
             return False
         row.handover, row.handover_at_ms = node, self.state.clock.wall_ms()
-        self._answer()
+        self._maybe_lose_response()
         return True
 
     async def note_served(self, shard: int, node: int, takeover_ms: int) -> None:
@@ -202,7 +202,7 @@ class MemoryLedger:
         row = self.state.shards[shard]
         if row.owner == node:
             row.takeover_ms = takeover_ms
-        self._answer()
+        self._maybe_lose_response()
 
     async def commit(self, shard: int, epoch: int, commit: Commit) -> bool:
         try:
@@ -218,8 +218,8 @@ class MemoryLedger:
         if commit.object_key is not None and now_ms - commit.object_ms > MAX_OBJECT_AGE_MS:
             raise LedgerRefused(f"the object {commit.object_key} is too old to be committed")
         self._apply(row, epoch, commit, now_ms)
-        if self._random.random() < self.faults.lost_answers:
-            raise OutcomeUnknown("the answer of the ledger was lost, as its seed wanted")
+        if self._random.random() < self.faults.lost_responses:
+            raise OutcomeUnknown("the response of the ledger was lost, as its seed wanted")
         return True
 
     def _apply(self, row: _Shard, epoch: int, commit: Commit, now_ms: int) -> None:
@@ -311,6 +311,6 @@ class MemoryLedger:
         if self.state.is_down or self._random.random() < self.faults.lost_requests:
             raise LedgerUnavailable("the ledger does not answer; try again")
 
-    def _answer(self) -> None:
-        if self._random.random() < self.faults.lost_answers:
-            raise LedgerUnavailable("the answer of the ledger was lost, as its seed wanted")
+    def _maybe_lose_response(self) -> None:
+        if self._random.random() < self.faults.lost_responses:
+            raise LedgerUnavailable("the response of the ledger was lost, as its seed wanted")

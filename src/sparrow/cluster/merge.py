@@ -16,13 +16,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sparrow.base.errors import SparrowError, StorageFailed
+from sparrow.base.errors import StorageFailed
+from sparrow.cluster.settlement import settle_future
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from sparrow.cluster.committer import ShardCommitter
-    from sparrow.cluster.log import ObjectLog, Piece
+    from sparrow.cluster.log_content import LogContent
+    from sparrow.cluster.pieces import Piece
 
 SMALL_OBJECT_BYTES: Final = 1 << 20
 MERGED_BYTES: Final = 8 << 20
@@ -42,7 +44,7 @@ class MergeOptions:
 
 
 async def merge(
-    logs: Iterable[ObjectLog], committer: ShardCommitter, now_ms: int, options: MergeOptions | None = None
+    logs: Iterable[LogContent], committer: ShardCommitter, now_ms: int, options: MergeOptions | None = None
 ) -> int:
     """Merge small payloads of open logs if there are enough. Return the number of merged pieces.
 
@@ -58,11 +60,11 @@ async def merge(
     return merged
 
 
-_Stretch = tuple["ObjectLog", "list[Piece]"]
+_Stretch = tuple["LogContent", "list[Piece]"]
 """Neighbouring pieces of a log."""
 
 
-def _small(logs: Iterable[ObjectLog]) -> list[_Stretch]:
+def _small(logs: Iterable[LogContent]) -> list[_Stretch]:
     """Return all neighbouring pieces whose payloads are small."""
     found: list[_Stretch] = []
     for log in logs:
@@ -116,31 +118,24 @@ async def _merge_group(group: Sequence[_Stretch], committer: ShardCommitter) -> 
         ]
         runs = []
         for log, pieces in stretches:
-            batches = [each for piece in pieces for each in await log.batches_of(piece)]
+            batches = [each for piece in pieces for each in await log.reader.batches_of(piece)]
             runs += [(log, run) for run in log.runs_of(pieces, batches)]
         if not runs:
             return 0
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settle(error: SparrowError | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
 
         if committer.objects_failure is not None:
             raise StorageFailed("nothing is merged while the object store is away")
         found = committer.admit_batches(sum(len(run.data) for _, run in runs))
         found.runs += [(log, run, True) for log, run in runs]
         found.is_object = True
-        found.settlements.append(settle)
+        found.settlements.append(settle_future(done, None))
         await done
     return sum(len(pieces) for _, pieces in stretches)
 
 
-def _are_neighbours(log: ObjectLog, pieces: Sequence[Piece]) -> bool:
+def _are_neighbours(log: LogContent, pieces: Sequence[Piece]) -> bool:
     """Return True if the log still has just these pieces there."""
-    present = [each for each in log.pieces if pieces[0].base <= each.base < pieces[-1].end]
+    present = [each for each in log.pieces.since(pieces[0].base) if each.base < pieces[-1].end]
+    present = [each for each in present if each.base >= pieces[0].base]
     return len(present) == len(pieces) and all(a is b for a, b in zip(present, pieces, strict=True))

@@ -12,7 +12,7 @@ Invariants that every implementation keeps (`tests/conformance/objects.py`):
 * deleting what is not there is no error.
 
 `remote.RemoteObjects` reaches S3, GCS and Azure, `directory.DirectoryObjects` keeps files,
-`objects_model.MemoryObjects` is the public fake. `open_objects` chooses by the URL.
+`objects_model.MemoryObjects` is the public fake. `object_stores` chooses by the URL.
 
 Concurrency: all methods may be called from any event loop, side by side.
 """
@@ -73,28 +73,3 @@ class Objects(Protocol):
             ObjectsUnavailable
         """
         ...
-
-
-def open_objects(url: str) -> Objects:
-    """Return the object store of a URL: s3://, gs://, az:// or a directory as file:///…
-
-    Raises:
-        InvalidConfig: the URL names none.
-    """
-    from urllib.parse import unquote, urlsplit
-
-    from sparrow.base.errors import InvalidConfig
-
-    parts = urlsplit(url)
-    if parts.scheme == "file" and parts.path:
-        from sparrow.cluster.directory import DirectoryObjects
-
-        return DirectoryObjects(unquote(parts.path))
-    if parts.scheme in ("s3", "gs", "az") and parts.netloc:
-        from sparrow.cluster.remote import RemoteObjects
-
-        return RemoteObjects(url)
-    raise InvalidConfig(
-        f"cluster.objects is {parts.scheme}://{parts.netloc}{parts.path}; it is s3://BUCKET/PREFIX, "
-        "gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY"
-    )

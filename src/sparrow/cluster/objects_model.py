@@ -61,7 +61,7 @@ class MemoryObjects:
         await self._arrive(key)
         self.content[key] = data
         self.puts += 1
-        self._answer(key)
+        self._maybe_lose_response(key)
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         await self._arrive(key)
@@ -74,7 +74,7 @@ class MemoryObjects:
         for key in keys:
             await self._arrive(key)
             self.content.pop(key, None)
-            self._answer(key)
+            self._maybe_lose_response(key)
 
     async def find(self, prefix: str = "") -> list[ObjectInfo]:
         await self._arrive(prefix)
@@ -92,6 +92,6 @@ class MemoryObjects:
         if self.is_down or self._random.random() < self.faults.failed:
             raise ObjectsUnavailable(f"the object store did not take the call for {key!r}; try again")
 
-    def _answer(self, key: str) -> None:
+    def _maybe_lose_response(self, key: str) -> None:
         if self._random.random() < self.faults.stored_but_error:
-            raise ObjectsUnavailable(f"the answer of the object store for {key!r} was lost; try again")
+            raise ObjectsUnavailable(f"the response of the object store for {key!r} was lost; try again")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from sparrow.base.clock import SystemClock
 from sparrow.cluster.committer import ShardCommitter
 from sparrow.cluster.entries import LedgerMetaStore
+from sparrow.cluster.loaded_logs import load_logs
 from sparrow.cluster.payloads import PayloadCache
-from sparrow.cluster.store import ObjectLogStore, load_logs
+from sparrow.cluster.store import ObjectLogStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -50,7 +50,7 @@ class ShardUpkeep:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _merge(self) -> None:
-        await merge(self._shard.logs.logs(), self._shard.committer, _now_ms())
+        await merge(self._shard.logs.contents(), self._shard.committer, _now_ms())
 
     async def _collect(self) -> None:
         await collect_dead(self._ledger, self._objects)

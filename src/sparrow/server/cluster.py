@@ -21,7 +21,7 @@ from sparrow.broker.broker import StandbyNode
 from sparrow.broker.metrics import table
 from sparrow.cluster.committer import CommitOptions
 from sparrow.cluster.errors import LedgerUnavailable, NotOwner, ObjectMissing, ObjectsUnavailable
-from sparrow.cluster.objects import open_objects
+from sparrow.cluster.object_stores import open_objects
 from sparrow.cluster.ownership import Ownership
 from sparrow.cluster.postgres import PostgresLedger
 from sparrow.cluster.shard import OwnedShard

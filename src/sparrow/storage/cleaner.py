@@ -25,14 +25,11 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from sparrow.records.batch import parse_header
-from sparrow.records.control import ControlType, maybe_parse_marker
-from sparrow.records.readable import corruption_of
-from sparrow.records.rewrite import iterate_raw, retain
 from sparrow.storage import names
-from sparrow.storage.compaction import LatestOffsets, Range, keeps
+from sparrow.storage.batch_compaction import BatchCompaction
 from sparrow.storage.filesystem import translate, write_all
 from sparrow.storage.index import SegmentIndex
 
@@ -40,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sparrow.base.errors import CorruptBatch
-    from sparrow.records.batch import BatchHeader
-    from sparrow.records.rewrite import RawRecord
+    from sparrow.storage.batch_compaction import Survey
+    from sparrow.storage.compaction import Range
     from sparrow.storage.filesystem import FileSystem
     from sparrow.storage.segment import Segment
     from sparrow.storage.store import LogId
@@ -52,16 +49,6 @@ RECORDS_PER_YIELD = 50
 
 class Stopped(Exception):
     """The log is closed or deleted; the compaction gives up."""
-
-
-class Survey(NamedTuple):
-    """The result of one pass along the log."""
-
-    latest: dict[bytes, int]
-    end: int
-    """End of the pass: every record before it can be judged."""
-    last_batches: frozenset[int]
-    """Last offsets of batches that keep their producer's sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +77,21 @@ class Cleaner:
         is_stopped: Callable[[], bool],
     ) -> None:
         self._fs = fs
-        self._log_id = log_id
-        self._now_ms = now_ms
-        self._horizon_ms = now_ms + delete_retention_ms
-        self._oldest_producer_ms = now_ms - producer_expiry_ms
-        self._map_bytes = map_bytes
         self._is_stopped = is_stopped
         self._records_since_yield = 0
-        self.unreadable: dict[int, CorruptBatch] = {}
-        """Batches that were kept as they are because their records are unreadable, by base
-        offset.
-        """
+        self._batches = BatchCompaction(
+            log_id,
+            now_ms=now_ms,
+            delete_retention_ms=delete_retention_ms,
+            producer_expiry_ms=producer_expiry_ms,
+            map_bytes=map_bytes,
+            on_record=self._yield_interpreter,
+        )
+
+    @property
+    def unreadable(self) -> dict[int, CorruptBatch]:
+        """See `BatchCompaction.unreadable`."""
+        return self._batches.unreadable
 
     # ── looking ──
 
@@ -113,63 +104,27 @@ class Cleaner:
         Raises:
             CorruptBatch, StorageFailed: a segment cannot be read.
         """
-        latest = LatestOffsets(self._map_bytes)
         end = dirty.end
         for segment in segments:
             if segment.base_offset >= dirty.end:
                 break
-            if latest.is_full:
+            if self._batches.is_full:
                 # The part behind the end stays dirty: a tombstone in it has not removed its key
                 # yet.
                 end = min(end, segment.base_offset)
                 break
-            end = self._survey_segment(segment, dirty, latest)
-        unfinished = latest.first_open()
-        end = end if unfinished is None else min(end, unfinished)
-        return Survey(latest.offsets, end, self._last_batches(segments))
+            end = self._survey_segment(segment, dirty)
+        return self._batches.surveyed(
+            end, (header for each in segments for header in each.headers(each.base_offset, each.size))
+        )
 
-    def _survey_segment(self, segment: Segment, dirty: Range, latest: LatestOffsets) -> int:
+    def _survey_segment(self, segment: Segment, dirty: Range) -> int:
         for header, data in segment.batches(dirty.first_dirty):
             self._check_stopped()
-            if latest.is_full:
+            if self._batches.is_full:
                 return header.base_offset
-            if header.is_control:
-                marker = maybe_parse_marker(data)
-                if marker is not None and marker.type in {ControlType.COMMIT, ControlType.ABORT}:
-                    latest.end(header.producer_id, committed=marker.type == ControlType.COMMIT)
-            else:
-                self._survey_batch(header, data, latest)
+            self._batches.survey(header, data)
         return dirty.end
-
-    def _survey_batch(self, header: BatchHeader, data: bytes, latest: LatestOffsets) -> None:
-        pending = latest.begin(header.producer_id, header.base_offset) if header.is_transactional else None
-        if self._is_unreadable(header, data):
-            return  # its keys are unknown, so it removes no other record
-        for record in iterate_raw(data):
-            self._yield_interpreter()
-            if record.key is None:
-                continue
-            if pending is not None:
-                pending[record.key] = record.offset
-            else:
-                latest.add(record.key, record.offset)
-
-    def _is_unreadable(self, header: BatchHeader, data: bytes) -> bool:
-        """Return True if the records are unreadable: the batch stays as it is until it is removed
-        by command.
-        """
-        error = corruption_of(header, data, self._log_id.topic, self._log_id.partition)
-        if error is not None and header.base_offset not in self.unreadable:
-            self.unreadable[header.base_offset] = error
-        return error is not None
-
-    def _last_batches(self, segments: Sequence[Segment]) -> frozenset[int]:
-        last: dict[int, int] = {}
-        for segment in segments:
-            for header in segment.headers(segment.base_offset, segment.size):
-                if header.producer_id >= 0 and header.max_timestamp >= self._oldest_producer_ms:
-                    last[header.producer_id] = header.last_offset
-        return frozenset(last.values())
 
     # ── writing ──
 
@@ -247,32 +202,11 @@ class Cleaner:
             for segment in group:
                 for header, data in segment.batches():
                     self._check_stopped()
-                    kept = (
-                        data if header.base_offset >= survey.end else self._clean_batch(header, data, survey)
-                    )
+                    kept = self._batches.clean(header, data, survey)
                     changed = changed or kept != data
                     if kept is not None:
                         output.add(header.last_offset, kept)
             return output.finish(), changed
-
-    def _clean_batch(self, header: BatchHeader, data: bytes, survey: Survey) -> bytes | None:
-        if header.is_control or self._is_unreadable(header, data):
-            return data
-        tombstones_go = header.has_delete_horizon and header.base_timestamp <= self._now_ms
-        has_tombstone = False
-
-        def keep(record: RawRecord) -> bool:
-            nonlocal has_tombstone
-            self._yield_interpreter()
-            stays = keeps(record, survey.latest, survey.end, tombstones_go=tombstones_go)
-            has_tombstone = has_tombstone or (stays and record.value_is_null and record.key is not None)
-            return stays
-
-        is_last = header.last_offset in survey.last_batches
-        kept = retain(data, keep, keep_empty=is_last)
-        if has_tombstone and not header.has_delete_horizon:
-            return retain(data, keep, keep_empty=is_last, delete_horizon_ms=self._horizon_ms)
-        return kept
 
     def _write_file(self, path: str, data: bytes) -> None:
         fd = self._fs.open(path, write=True, create=True)

@@ -1,0 +1,145 @@
+"""The content of one open log: its pieces and bounds, and how commits change them.
+
+Rewriting is serialised per log by a lock; appends and reads go on meanwhile. A rewrite that has
+begun runs to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from sparrow.base.errors import OffsetOutOfRange
+from sparrow.cluster.log_entries import LogEntry, log_row
+from sparrow.cluster.manifest import STAMP_BYTES, RunBuilder
+from sparrow.cluster.piece_reader import PieceReader
+from sparrow.cluster.pieces import Piece
+from sparrow.cluster.settlement import settle_future
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from sparrow.cluster.loaded_logs import LogState
+    from sparrow.cluster.manifest import LogRun
+    from sparrow.cluster.payloads import CommitPayload
+    from sparrow.cluster.resources import StoreResources
+    from sparrow.records.batch import BatchHeader
+    from sparrow.storage.store import LogConfig, LogId
+
+T = TypeVar("T")
+
+
+class LogContent:
+    """The content of a log; a `CommittedLog`. Loop thread only."""
+
+    def __init__(self, log_id: LogId, config: LogConfig, state: LogState, resources: StoreResources) -> None:
+        self.id = log_id
+        self.config = config
+        self.state = state
+        self.resources = resources
+        self.reader = PieceReader(log_id, resources)
+        self.pieces = state.pieces
+        self.start = state.entry.start
+        self.end = max(state.entry.end, self.pieces.end)
+        self.next = self.end
+        """Offset of the next append, behind all that waits."""
+        self.unsaved_bytes = self.pieces.bytes_after(state.saved.offset)
+        """Size of the pieces that the last checkpoint does not have."""
+        self.last_append_ms = -1
+        self.is_closed = False
+        """True if the log is closed or deleted."""
+        self.rewriting = asyncio.Lock()
+        """Held by whatever drops or replaces pieces."""
+
+    def check_range(self, offset: int) -> None:
+        """Refuse an offset that the log does not have.
+
+        Raises:
+            OffsetOutOfRange
+        """
+        if not self.start <= offset <= self.end:
+            raise OffsetOutOfRange(
+                f"{self.id} holds offsets {self.start} to {self.end} (not included); "
+                f"{offset} is not among them"
+            )
+
+    # ── outcomes of commits ──
+
+    def committed(self, run: LogRun, payload: CommitPayload) -> None:
+        """See `CommittedLog`."""
+        self.pieces.append(Piece(run, payload))
+        self.unsaved_bytes += run.length
+        self.end = run.end
+        self.last_append_ms = payload.at_ms
+
+    def replaced(self, runs: Sequence[LogRun], payload: CommitPayload) -> None:
+        """See `CommittedLog`."""
+        self.release(self.pieces.replace(runs, payload))
+
+    def uncommitted(self) -> None:
+        """See `CommittedLog`."""
+        self.next = self.end
+
+    def release(self, gone: Iterable[Piece]) -> None:
+        """Let go the payloads of pieces that the log has no more."""
+        for piece in gone:
+            self.resources.committer.release(piece.payload)
+
+    # ── changes ──
+
+    async def alone(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Run one change to its end, even when the caller is cancelled."""
+
+        async def run() -> T:
+            async with self.rewriting:
+                return await act()
+
+        return await asyncio.shield(asyncio.create_task(run()))
+
+    def changed_entry(self, **changes: object) -> LogEntry:
+        """Return the log's entry with other values."""
+        return msgspec.structs.replace(self.state.entry, **changes)
+
+    async def save_entry(self, **changes: object) -> None:
+        """Change the log's entry, and wait for the commit."""
+        entry = self.changed_entry(**changes)
+        await self.resources.write([log_row(entry), self.resources.number_row()])
+        self.state.entry = entry
+        self.state.is_stored = True
+
+    async def move_start(self, offset: int) -> None:
+        """Forget what is before `offset`. Call it under `alone`."""
+        if offset > self.start:
+            await self.save_entry(start=offset, end=max(self.state.entry.end, offset))
+            self.start = offset
+
+    async def rewrite(self, pieces: Sequence[Piece], batches: Iterable[tuple[BatchHeader, bytes]]) -> None:
+        """Replace neighbouring pieces by runs of `batches`, which have their offsets, in one
+        commit. Call it under `alone`.
+
+        Raises:
+            all that a commit raises; nothing has changed then.
+        """
+        runs = self.runs_of(pieces, batches)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        group = self.resources.committer.admit_batches(sum(len(run.data) for run in runs))
+        group.runs += [(self, run, True) for run in runs]
+        group.settlements.append(settle_future(done, None))
+        await done
+
+    def runs_of(
+        self, pieces: Sequence[Piece], batches: Iterable[tuple[BatchHeader, bytes]]
+    ) -> list[RunBuilder]:
+        """Return runs of `batches` that may replace neighbouring pieces."""
+        number, interval = self.state.entry.number, self.config.index_interval_bytes
+        runs = [RunBuilder(number, pieces[0].base, interval)]
+        for header, data in batches:
+            if runs[-1].is_full(header.size_bytes, header.last_offset_delta + 1):
+                # Runs meet, so that each offset belongs to one, also where compaction left holes.
+                runs[-1].end = header.base_offset
+                runs.append(RunBuilder(number, header.base_offset, interval))
+            runs[-1].add_stamped(header, data[:STAMP_BYTES], memoryview(data), header.base_offset)
+        runs[-1].end = pieces[-1].end
+        return runs
