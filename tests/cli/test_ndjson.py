@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidRecord
-from sparrow.cli.ndjson import Outgoing, format_line, parse_line
+from sparrow.cli.ndjson import MessageToPublish, format_line, parse_line
 from sparrow.records.record import Record
 
 
@@ -16,11 +16,13 @@ def test_all_fields_are_read():
         b'{"value": "v", "key": {"base64": "AP8="}, "headers": {"a": "x", "b": null},'
         b' "partition": 3, "timestamp": "2026-05-01T12:00:00Z"}'
     )
-    assert parse_line(line) == Outgoing(b"v", b"\x00\xff", (("a", b"x"), ("b", None)), 3, 1_777_636_800_000)
+    assert parse_line(line) == MessageToPublish(
+        b"v", b"\x00\xff", (("a", b"x"), ("b", None)), 3, 1_777_636_800_000
+    )
 
 
 def test_only_the_value_is_needed_and_null_is_a_tombstone():
-    assert parse_line(b'{"value": null}') == Outgoing(None, None, (), None, None)
+    assert parse_line(b'{"value": null}') == MessageToPublish(None, None, (), None, None)
 
 
 def test_repeated_header_names_are_a_list_of_pairs():
@@ -55,7 +57,7 @@ def test_any_bytes_are_a_message_or_an_invalid_record(line):
         found = parse_line(line)
     except InvalidRecord:
         return
-    assert isinstance(found, Outgoing)
+    assert isinstance(found, MessageToPublish)
 
 
 parts = st.none() | st.binary(max_size=20)
@@ -66,4 +68,4 @@ headers = st.lists(st.tuples(st.text(max_size=5), parts), max_size=4).map(tuple)
 def test_written_lines_are_read_back(value, key, headers, timestamp, offset):
     line = format_line(Record("t", 2, offset, timestamp, key, value, headers))
     assert b"\n" not in line
-    assert parse_line(line) == Outgoing(value, key, headers, 2, timestamp)
+    assert parse_line(line) == MessageToPublish(value, key, headers, 2, timestamp)

@@ -199,7 +199,7 @@ async def test_a_record_that_a_woken_consumer_does_not_take_goes_to_another(work
     await work.publish("jobs", [b"1"])
     async with asyncio.timeout(10):
         assert await told
-        idle.pass_on()
+        idle.wake_another()
         assert [r.value for r in records(await leasing)] == [b"1"]
 
 

@@ -48,6 +48,8 @@ NO_CLASSES: Final = (
     "Fact",
     "Facts",
     "Verbs",
+    "Family",
+    "Outgoing",
 )
 """Names that say nothing of what a class is, alone or as the last word of a name."""
 
@@ -102,6 +104,11 @@ ALLOWED_MODULES: Final = {
 _RIDDLES: Final = re.compile(
     r'^\s*r?"""(What|Whether|How|Who|Whoever|Whose|So much|So many|Of)\b', re.MULTILINE
 )
+_TRANSLATED: Final = re.compile(
+    r"\b(?:that which|of its own accord|comes? to be|(?:is|are) owed|told|stands?(?! (?:by|for|still)\b)"
+    r"|[Tt]here, too|[Pp]ut aside|put_back|take_back|pass_on|dead_lettering)\b"
+)
+"""Phrases and names for which there is a plain word: reported, is, distinguished, release, …"""
 _TEST: Final = re.compile(r"^[ ]*(?:async )?def (test_\w+)", re.MULTILINE)
 _RIDDLE_OF_TEST: Final = re.compile(
     r"^test_(?:what|who|whoever|whose|whether|how|why|of|that|so)_"
@@ -170,6 +177,14 @@ def test_texts_for_users_name_their_subject() -> None:
     documents = {path: text for path, text in everything().items() if path.endswith(".md")}
     found = [*located(_RIDDLE_OF_DOCUMENT, documents), *located(_RIDDLE_OF_HELP, sources())]
     assert not found, "\n".join(f"{path}:{line}: {text[:80]}" for path, line, text in found)
+
+
+def test_source_and_documents_use_plain_phrases() -> None:
+    texts = {
+        path: text for path, text in everything().items() if path.startswith(("src/", "docs/", "README"))
+    }
+    found = [f"{path}:{line}: {text}" for path, line, text in located(_TRANSLATED, texts)]
+    assert not found, "\n".join(found)
 
 
 def test_names_of_tests_are_statements() -> None:

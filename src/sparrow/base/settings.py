@@ -183,7 +183,7 @@ def _variable(words: str) -> str:
 
 def options_of(configuration: type) -> list[Option]:
     """Return the declared options of a dataclass and its nested objects, in order; those of one
-    section of the file stand together. One that several objects inherit occurs once.
+    section of the file follow each other. One that several objects inherit occurs once.
     """
     found: dict[str, Option] = {}
     for each in _declared(configuration, ()):

@@ -119,7 +119,7 @@ class YamlFile:
             line = key_node.start_mark.line + 1
             key = prefix + self._name(key_node)
             if len(found) >= MAX_KEYS:
-                self._add_fault(found, key, line, f"more than {MAX_KEYS} options stand before this one")
+                self._add_fault(found, key, line, f"more than {MAX_KEYS} options are before this one")
                 return
             if key_node.tag == _MERGE:
                 self._add_fault(
@@ -227,7 +227,7 @@ class YamlFile:
                 waiting += _children(each)
         if waiting:
             faults.append(
-                f"{self.path}:{line}: more than {MAX_VALUES} values stand here; an alias counts as "
+                f"{self.path}:{line}: more than {MAX_VALUES} values are here; an alias counts as "
                 "often as it is used, and must"
                 " not be in itself"
             )

@@ -86,7 +86,7 @@ class BrokerConfig:
         "kafka.node_id",
         integer(0, (1 << 31) - 1),
         1,
-        "Number of this broker among those that Kafka clients are told of.",
+        "Number of this broker in what Kafka clients learn of the cluster.",
         name="kafka_node_id",
     )
     super_users: frozenset[str] = option(

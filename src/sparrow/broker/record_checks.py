@@ -206,14 +206,14 @@ class DeferredPublishes:
             else:
                 await asyncio.sleep(0)  # many publishes may wait
             published = deferred.append(batches, times)
-        except Exception as error:  # noqa: BLE001 - the publisher is told
+        except Exception as error:  # noqa: BLE001 - it is reported to the publisher
             if not promise.done():
                 promise.set_exception(error)
             return
-        published.add_done_callback(partial(_pass_on, promise))
+        published.add_done_callback(partial(_copy_result, promise))
 
 
-def _pass_on(promise: asyncio.Future[Published], published: asyncio.Future[Published]) -> None:
+def _copy_result(promise: asyncio.Future[Published], published: asyncio.Future[Published]) -> None:
     if promise.done() or published.cancelled():
         return
     error = published.exception()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-class Outgoing(msgspec.Struct, frozen=True):
+class MessageToPublish(msgspec.Struct, frozen=True):
     """One message to publish; None where a member was left out."""
 
     value: bytes | None
@@ -57,7 +57,7 @@ _decode = msgspec.json.Decoder(_Message).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def parse_line(line: bytes) -> Outgoing:
+def parse_line(line: bytes) -> MessageToPublish:
     """Parse one line of NDJSON.
 
     Raises:
@@ -66,7 +66,7 @@ def parse_line(line: bytes) -> Outgoing:
     try:
         found = _decode(line)
         pairs = found.headers.items() if isinstance(found.headers, dict) else found.headers
-        return Outgoing(
+        return MessageToPublish(
             value=_to_bytes(found.value),
             key=_to_bytes(found.key),
             headers=tuple((name, _to_bytes(value)) for name, value in pairs),

@@ -62,7 +62,7 @@ def run_until_stopped(pipeline: Pipeline, options: dict[str, Any], *, as_json: b
         outcomes = _supervised(pipeline, options, ending, as_json=as_json)
     finally:
         ending.restore()
-    code = _told(outcomes, is_verbose=bool(options.get("is_verbose")), as_json=as_json)
+    code = _print_outcomes(outcomes, is_verbose=bool(options.get("is_verbose")), as_json=as_json)
     return ending.exit_code or code
 
 
@@ -125,7 +125,7 @@ def _json_lines() -> Iterator[Callable[[Sequence[Progress]], None]]:
     yield show
 
 
-def _told(outcomes: Sequence[Outcome], *, is_verbose: bool, as_json: bool) -> int:
+def _print_outcomes(outcomes: Sequence[Outcome], *, is_verbose: bool, as_json: bool) -> int:
     """Print how the flows ended."""
     if as_json:
         for each in outcomes:

@@ -85,7 +85,7 @@ def run(
     from sparrow.cli.pipeline_run import run_until_stopped, settings_of
 
     settings = settings_of(conf or [])
-    pipeline = _told(_load(file), context, url, token, checkpoints)
+    pipeline = _with_options(_load(file), context, url, token, checkpoints)
     _known_flows(pipeline, flow or [])
     pipeline.check()
     return run_until_stopped(
@@ -164,7 +164,7 @@ def status(
 
     Ends with 1 if a flow has failed.
     """
-    pipeline = _told(_load(file), context, url, token, checkpoints)
+    pipeline = _with_options(_load(file), context, url, token, checkpoints)
     from sparrow.pipelines.status import connection, status_of
 
     failure: SparrowError | None = None
@@ -264,7 +264,7 @@ def _known_flows(pipeline: Pipeline, names: Sequence[str]) -> None:
             raise InvalidArgument(f"--flow: the pipeline {pipeline.name} has no flow {name!r}{close}")
 
 
-def _told(
+def _with_options(
     pipeline: Pipeline, context: typer.Context, url: str | None, token: str | None, checkpoints: str | None
 ) -> Pipeline:
     """Return the pipeline with the broker and checkpoints of the command line."""
@@ -279,19 +279,19 @@ def _broker(broker: Broker, outer: dict[str, Any], url: str | None, token: str |
     """Combine login options as a whole: a token of the command line does not go with a user of the
     file.
     """
-    told: dict[str, Any] = {name: os.path.abspath(outer[name]) for name in TLS_FILES if outer.get(name)}
+    given: dict[str, Any] = {name: os.path.abspath(outer[name]) for name in TLS_FILES if outer.get(name)}
     if url:
-        told["url"] = url
+        given["url"] = url
     user, password_file = outer.get("user"), outer.get("password_file")
     if token or user or password_file:
-        told |= {"token": token, "token_file": None}
+        given |= {"token": token, "token_file": None}
     if token:
-        told |= {"user": None, "password": None, "password_file": None}
+        given |= {"user": None, "password": None, "password_file": None}
     elif user or password_file:
         password = read_password_file(password_file) if password_file else None
-        told |= {"user": user or broker.user, "password": password}
-        told["password_file"] = None if password else broker.password_file
-    return replace(broker, **told)
+        given |= {"user": user or broker.user, "password": password}
+        given["password_file"] = None if password else broker.password_file
+    return replace(broker, **given)
 
 
 def _status_row(each: Any) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ from sparrow.client.schedule import Schedule
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sparrow.cli.ndjson import Headers, Outgoing
+    from sparrow.cli.ndjson import Headers, MessageToPublish
     from sparrow.client.batch import Delivery
     from sparrow.client.producer import Producer
 
@@ -149,7 +149,7 @@ class Publication:
                 raise
         self.settle_done()
 
-    async def send(self, message: Outgoing) -> None:
+    async def send(self, message: MessageToPublish) -> None:
         """Publish one message with its own settings; those that it leaves out come from the
         defaults.
         """

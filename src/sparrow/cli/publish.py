@@ -156,7 +156,7 @@ async def _send_ndjson(publication: Publication, lines: list[bytes], number: int
         try:
             message = parse_line(line)
         except InvalidRecord as error:
-            raise InvalidRecord(f"line {number}: {error.text}; what stands before it was published") from None
+            raise InvalidRecord(f"line {number}: {error.text}; the lines before it were published") from None
         await publication.send(message)
     return number
 

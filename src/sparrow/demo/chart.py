@@ -1,6 +1,6 @@
 """The chart: stacked columns over time, drawn by matplotlib without a screen, as PNG.
 
-Colours are for a white background, and can be told apart without seeing red and green.
+Colours are for a white background, and can be distinguished without seeing red and green.
 """
 
 from __future__ import annotations

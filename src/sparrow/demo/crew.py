@@ -136,11 +136,11 @@ class _Process:
     def end(self, timeout_s: float) -> list[float]:
         """Wait for its end, or kill it; return how long its jobs took."""
         try:
-            told = self.process.communicate(timeout=timeout_s)[0]
+            output = self.process.communicate(timeout=timeout_s)[0]
         except subprocess.TimeoutExpired:
             self.process.kill()
-            told = self.process.communicate()[0]
-        return list(json.loads(told)) if told else []
+            output = self.process.communicate()[0]
+        return list(json.loads(output)) if output else []
 
     def last_words(self) -> str:
         """Return why it ended."""

@@ -281,8 +281,8 @@ class PipelineRun:
         for line in surroundings.last_lines(self._outcomes):
             with suppress(ValueError, KeyError, TypeError):
                 failures.append(str(json.loads(line)["outcome"]["failure"]["text"]))
-        told = failures or own or said
-        return told[-1] if told else f"it said nothing; exit code {self._process.returncode}"
+        lines = failures or own or said
+        return lines[-1] if lines else f"it said nothing; exit code {self._process.returncode}"
 
 
 def _scratch(path: str) -> dict[str, str]:

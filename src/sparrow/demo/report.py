@@ -76,8 +76,8 @@ class DemoReport(Struct, frozen=True, kw_only=True):
             yield f"  {self.note}"
         yield ""
         for stage in self.stages:
-            told = ", ".join(f"{name} {_number(value)}" for name, value in stage.figures.items())
-            yield f"  {stage.name:<8}  {stage.seconds:6.1f} s  {told}"
+            figures = ", ".join(f"{name} {_number(value)}" for name, value in stage.figures.items())
+            yield f"  {stage.name:<8}  {stage.seconds:6.1f} s  {figures}"
         yield ""
         for check in self.checks:
             detail = f" ({check.detail})" if check.detail else ""

@@ -179,8 +179,8 @@ def read_sums(url: str, topic: str) -> Sums:
     """Return the last committed message of each key."""
     found: Sums = {}
     for record in read_topic(url, topic, markers=1):
-        told = json.loads(record.value or b"")
-        found[told["author"], told["week"]] = [told["commits"], told["files"], told["merges"]]
+        row = json.loads(record.value or b"")
+        found[row["author"], row["week"]] = [row["commits"], row["files"], row["merges"]]
     return found
 
 

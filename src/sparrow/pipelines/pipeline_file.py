@@ -47,7 +47,7 @@ _PATHS: Mapping[str, tuple[str, ...]] = {
 }
 """Fields that are paths, by the class of the node; the file of a Python step is a path, too."""
 
-_NOT_HERE = "a secret does not stand in this file; name a file that has it by"
+_NOT_HERE = "a secret does not belong in this file; name a file that has it by"
 _BROKER = NodeSection(
     "the broker",
     {"url": Part(WORD, is_secret=True), "user": Part(WORD), **{name: Part(WORD) for name in _BROKER_FILES}},

@@ -1,7 +1,7 @@
 """A server of a cluster: it stands by until it owns the shard, then it is a broker over the shard,
 until it stops or loses it.
 
-A standby is registered in the ledger, and its listeners are closed: clients that are told both
+A standby is registered in the ledger, and its listeners are closed: clients that know both
 addresses, and load balancers, find the owner. A server that has lost the shard drops all that it
 has in memory, and stands by again.
 """

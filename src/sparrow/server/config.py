@@ -224,7 +224,7 @@ class ServerConfig:
         "kafka.advertised",
         ADDRESS,
         "",
-        "Address that Kafka clients are told to use. None: the one at which they came in.",
+        "Address that Kafka clients are to use. None: the one at which they came in.",
     )
     kafka_sasl: str = option(
         "kafka.sasl",
@@ -476,9 +476,9 @@ class ServerConfig:
 _ADVICE = {
     "listeners": "what listens are the sections native, kafka, http and seeds; kafka.listeners has "
     "more Kafka listeners",
-    "subscribers": "subscribers stand with their queue, as 'queues: {NAME: {subscribers: …}}'",
-    "endpoints": "webhooks stand with their queue, as 'queues: {NAME: {webhooks: …}}'",
-    "rules": "access rules stand under 'acls'",
+    "subscribers": "subscribers belong to their queue, as 'queues: {NAME: {subscribers: …}}'",
+    "endpoints": "webhooks belong to their queue, as 'queues: {NAME: {webhooks: …}}'",
+    "rules": "access rules belong under 'acls'",
 }
 """Names at the top of the file that one may expect."""
 _REQUIRED: dict[str, bool | None] = {"auto": None, "required": True, "off": False}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from sparrow.spark.plain_errors import is_in_worker, told_plainly
+from sparrow.spark.plain_errors import is_in_worker, with_plain_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -36,32 +36,32 @@ class SparrowDataSource(DataSource):
     def name(cls) -> str:
         return "sparrow"
 
-    @told_plainly
+    @with_plain_errors
     def schema(self) -> StructType:
         from sparrow.spark.options.source import read_source_options
         from sparrow.spark.source.schema import source_schema
 
         return source_schema(read_source_options(self.options))
 
-    @told_plainly
+    @with_plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         from sparrow.spark.source.batch import batch_reader
 
         return batch_reader(self.options, schema)
 
-    @told_plainly
+    @with_plain_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark calls it so
         from sparrow.spark.source.stream import stream_reader
 
         return stream_reader(self.options, schema)
 
-    @told_plainly
+    @with_plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from sparrow.spark.sink.batch import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
-    @told_plainly
+    @with_plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark calls it so
         from sparrow.spark.sink.stream import stream_writer
 

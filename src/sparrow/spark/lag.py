@@ -80,7 +80,7 @@ class Lag:
         self._group = group
         self._clock = clock
         self._reader = uuid.uuid4().hex
-        self._told: dict[tuple[str, int], int] = {}
+        self._reported: dict[tuple[str, int], int] = {}
         self._not_before_s = 0.0
         self._warned = ""
 
@@ -106,7 +106,7 @@ class Lag:
             for topic, numbers in offsets.items()
             for number, offset in numbers.items()
         }
-        news = {key: offset for key, offset in flat.items() if self._told.get(key) != offset}
+        news = {key: offset for key, offset in flat.items() if self._reported.get(key) != offset}
         if (
             not self._is_wanted
             or not news
@@ -115,7 +115,7 @@ class Lag:
             return
         try:
             if self._tell(news):
-                self._told.update(news)
+                self._reported.update(news)
                 self._not_before_s = self._clock() + INTERVAL_S
         except (SparrowError, OSError) as error:
             self._not_before_s = self._clock() + RETRY_S
@@ -141,7 +141,7 @@ class Lag:
         if str(error) != self._warned:
             self._warned = str(error)
             _log.warning(
-                "the lag of a query cannot be told to the broker: %s; the option lag=false switches it off",
+                "the lag of a query cannot be reported to the broker: %s; lag=false switches it off",
                 error,
             )
 
@@ -174,7 +174,8 @@ def introduce(target: Target, introduction: Introduction | None) -> None:
             )
     except (SparrowError, OSError) as error:
         _log.warning(
-            "the lag of a query cannot be told to the broker: %s; the option lag=false switches it off", error
+            "the lag of a query cannot be reported to the broker: %s; lag=false switches it off",
+            error,
         )
         pause_s = RETRY_S
     _introduced.clear()

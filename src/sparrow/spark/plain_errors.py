@@ -24,21 +24,21 @@ _WORKERS = "PYTHON_WORKER_FACTORY_"
 """Prefix of the variables that Spark sets in the environment of its workers."""
 
 
-def told_plainly(function: Callable[P, T]) -> Callable[P, T]:
+def with_plain_errors(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function that Spark calls in a worker, so that its errors come without a
     traceback.
     """
 
     @functools.wraps(function)
-    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+    def plain(*args: P.args, **kwargs: P.kwargs) -> T:
         with _plainly():
             return function(*args, **kwargs)
 
-    return told
+    return plain
 
 
-def each_plainly(rows: Iterable[T]) -> Iterator[T]:
-    """Yield the same rows, which Spark takes in a worker, with errors as `told_plainly`."""
+def rows_with_plain_errors(rows: Iterable[T]) -> Iterator[T]:
+    """Yield the same rows, which Spark takes in a worker, with errors as `with_plain_errors`."""
     with _plainly():
         yield from rows
 

@@ -110,12 +110,12 @@ def settings(
     if remote is not None and not remote.startswith("local"):
         # The server's settings are its own.
         return given
-    told = dict(_told_elsewhere())
-    where = remote or master or given.get("spark.master") or told.get("spark.master") or "local[*]"
+    outer = dict(_settings_of_submit())
+    where = remote or master or given.get("spark.master") or outer.get("spark.master") or "local[*]"
     quick = dict(SETTINGS)
     if where.startswith("local") if local_files is None else local_files:
         quick |= LOCAL_FILE_SETTINGS
-    return {name: value for name, value in quick.items() if name not in told} | given
+    return {name: value for name, value in quick.items() if name not in outer} | given
 
 
 def register(spark: SparkSession | None = None) -> None:
@@ -280,11 +280,11 @@ def _use_this_python(where: str) -> None:
     """Make workers use this Python: Spark runs `python3`, which need not be the one of this virtual
     environment; on other machines there may be no other.
     """
-    if where.startswith("local") and "spark.pyspark.python" not in dict(_told_elsewhere()):
+    if where.startswith("local") and "spark.pyspark.python" not in dict(_settings_of_submit()):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def _told_elsewhere() -> Iterator[tuple[str, str]]:
+def _settings_of_submit() -> Iterator[tuple[str, str]]:
     """Return the settings of spark-submit, its environment and spark-defaults.conf; the builder's
     settings would win over them.
     """

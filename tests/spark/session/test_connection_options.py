@@ -101,7 +101,7 @@ def test_given_options_are_known_and_others_have_defaults() -> None:
 def test_tuning_of_kafka_clients_is_ignored_with_a_warning_unlike_options_of_spark(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    declare._told.clear()
+    declare._warned.clear()
     values = OPTIONS.read({"kafka.Fetch.min.bytes": "1", "checkpointLocation": "/tmp/x", "kafka.acks": "all"})
     values.warn()
     values.warn()

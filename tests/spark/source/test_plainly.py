@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.spark.plain_errors import each_plainly, told_plainly
+from sparrow.spark.plain_errors import rows_with_plain_errors, with_plain_errors
 
 _HIDE = "SPARK_HIDE_TRACEBACK"
 
@@ -20,13 +20,13 @@ def rows(error: Exception) -> Iterator[int]:
     raise error
 
 
-@told_plainly
+@with_plain_errors
 def called(error: Exception) -> None:
     raise error
 
 
 def read(error: Exception) -> None:
-    found = each_plainly(rows(error))
+    found = rows_with_plain_errors(rows(error))
     assert next(found) == 1
     next(found)
 

@@ -124,7 +124,7 @@ class QueueConsumer:
         """
         return await self._on_queue(lambda queue: queue.wait(self, wait_ms))
 
-    def pass_on(self) -> None:
+    def wake_another(self) -> None:
         """Wake another consumer, if after `wait` nothing will be leased now."""
         if not self.queue.is_closed:
             self.queue.wake()

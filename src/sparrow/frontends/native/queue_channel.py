@@ -40,9 +40,9 @@ MAX_RECORDS_AT_ONCE: Final = 100_000
 """Limit of one lease of a push; the next lease follows at once."""
 MAX_CREDIT: Final = 1 << 62
 FAILURES_WITH_TEXT: Final = 100
-_GATHER_S: Final = 0.001
+_COLLECT_S: Final = 0.001
 _FEW_OF: Final = 4
-"""A consumer that lacks less than this part of its prefetch gets more `_GATHER_S` later."""
+"""A consumer that lacks less than this part of its prefetch gets more `_COLLECT_S` later."""
 RETRY_S: Final = 0.5
 """Delay before a lease that could not be stored is tried again."""
 
@@ -229,11 +229,11 @@ class QueueChannel:
                 # one fills the connection.
                 await consumer.wait(MAX_WAIT_MS)
                 if self._credit <= 0 or not self._may_deliver():
-                    consumer.pass_on()
+                    consumer.wake_another()
                 await self._wait_for_room(needs_credit=True)
                 if self._has_plenty(consumer):
-                    consumer.pass_on()
-                    await asyncio.sleep(_GATHER_S)
+                    consumer.wake_another()
+                    await asyncio.sleep(_COLLECT_S)
                 limit = min(self._credit, MAX_RECORDS_AT_ONCE)
                 with self._session.reserve() as reservation:
                     leased = await self._lease(consumer, limit, self._max_deliver_bytes, reservation)
@@ -268,7 +268,7 @@ class QueueChannel:
                     break
                 await consumer.wait(round(left_s * 1000) or 1)
                 if not self._may_deliver():
-                    consumer.pass_on()
+                    consumer.wake_another()
             self._pulling = None
             self._send_head(m.LeaseDone(head.ref, self._deliver(leased, head.ref)))
             self._session.flush()

@@ -127,7 +127,7 @@ class PublishQueue:
                 call = self._waiting.popleft()
                 try:
                     await self._port.ensure_topic(call.topic)
-                except Exception as error:  # noqa: BLE001 - a bug, too, must be told to who published
+                except Exception as error:  # noqa: BLE001 - a bug, too, is reported to the publisher
                     self._fail(call, range(len(call.columns.values)), call.charge, self._error_of(error))
                     continue
                 self._begin(call)

@@ -276,13 +276,13 @@ def _written(
     directory: TableDirectory, run: str, plan: _Plan, connection: Mapping[str, str], cluster: Cluster
 ) -> list[ArchivedFile]:
     from sparrow.pipelines.builtin.archivetask import ArchiveTask, files_of
-    from sparrow.spark.plain_errors import told_plainly
+    from sparrow.spark.plain_errors import with_plain_errors
 
     root = directory.path(directory.staged(run))
     os.makedirs(root)
     task = (root, plan.manifest.by, plan.manifest.compression, STAGED_SUFFIX)
 
-    @told_plainly
+    @with_plain_errors
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         yield from ArchiveTask(*task).run(batches)
 

@@ -209,9 +209,9 @@ def _work(
 
 def _rewritten(work: list[MergeWork], cluster: Cluster) -> list[Done]:
     from sparrow.pipelines.builtin.smallfiles import rewrite_rows
-    from sparrow.spark.plain_errors import told_plainly
+    from sparrow.spark.plain_errors import with_plain_errors
 
-    @told_plainly
+    @with_plain_errors
     def rewrite(batches: Iterable[Any]) -> Iterator[Any]:
         yield from rewrite_rows(batches)
 

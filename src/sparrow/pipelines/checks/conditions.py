@@ -37,7 +37,7 @@ def fault_of_aggregate(text: str, columns: FlowColumns, by: Sequence[str]) -> st
     except ValueError as error:
         return str(error)
     if isinstance(expression, exp.Alias):
-        return f"has a name of its own, {expression.alias!r}; the name stands before it"
+        return f"has a name of its own, {expression.alias!r}; the name is before it"
     if expression.find(exp.Window, exp.Query):
         return "is no aggregate of the rows of a window"
     is_plain = isinstance(expression, exp.Column | exp.Literal)
@@ -65,7 +65,7 @@ def _no_condition(expression: exp.Expr, columns: FlowColumns) -> str:
     """Return a fault only if it is certain: a column of another type, a number, arithmetic."""
     core = expression.unnest()
     if isinstance(core, exp.Alias):
-        return f"has a name of its own, {core.alias!r}; the name stands in 'name'"
+        return f"has a name of its own, {core.alias!r}; the name is in 'name'"
     if isinstance(core, exp.Column) and not core.table:
         kind = columns.type(core.name)
         if kind is not None and kind != "BOOLEAN":

@@ -111,7 +111,7 @@ STEP = one_of(
         "select": "there is no step 'select'; say sql: SELECT … FROM input",
         "query": "there is no step 'query'; say sql: SELECT … FROM input",
         "dedup": "there is no step 'dedup'; did you mean 'deduplicate'?",
-        "expect": "expectations stand beside the steps, as 'expect' of the flow",
+        "expect": "expectations are beside the steps, as 'expect' of the flow",
     },
 )
 STEPS = list_of(STEP, "steps", blank=Unread())

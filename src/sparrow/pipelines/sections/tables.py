@@ -28,7 +28,7 @@ from sparrow.pipelines.sections.words import TEXTS_BY_NAME, WORD, NodeSection, V
 _NEEDED = needed(WORD)
 _COMMON = {"schema": Part(WORD), "options": Part(TEXTS_BY_NAME)}
 NOT_IN_THE_FILE = {
-    "password": "a password does not stand in this file; name a file that has it by 'password_file'",
+    "password": "a password does not belong in this file; name a file that has it by 'password_file'",
     "username": "the user is called 'user'",
 }
 

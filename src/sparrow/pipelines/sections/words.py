@@ -168,7 +168,7 @@ class Variant:
         faults = [
             Fault(
                 (str(key),),
-                f": {self.section.noun} takes nothing beside {word!r}; its settings stand under it",
+                f": {self.section.noun} takes nothing beside {word!r}; its settings belong under it",
             )
             for key in given
             if key != word

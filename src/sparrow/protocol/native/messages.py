@@ -84,7 +84,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Base of all payloads."""
 
 
-# ── values that stand inside several payloads ─────────────────────────────────────────────────────
+# ── values that several payloads have ─────────────────────────────────────────────────────
 
 
 class Failure(Head, frozen=True):

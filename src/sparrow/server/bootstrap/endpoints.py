@@ -101,7 +101,7 @@ def _endpoint(values: dict[str, Any]) -> EndpointDeclaration:
     if "url" not in values:
         raise misfit("a webhook needs a url, such as https://example.org/hook")
     if "secrets" in values and "secret_file" in values:
-        raise misfit("the secrets of a webhook stand here or in secret_file, not both")
+        raise misfit("the secrets of a webhook are here or in secret_file, not both")
     secrets = values.pop("secrets", values.pop("secret_file", None))
     is_trusted = values.pop("trusted", False)
     return EndpointDeclaration(name, values, secrets, is_trusted)

@@ -38,7 +38,7 @@ from sparrow.server.bootstrap.topics import PARTITIONS, check_topic
 ALIASES = {each.word: each.name for each in SETTINGS.values() if each.word != each.name}
 """Short names of settings whose full names have a unit."""
 _ELSEWHERE = {
-    "subscribers": "subscribers stand beside the policy, as 'subscribers' of the queue",
+    "subscribers": "subscribers are beside the policy, as 'subscribers' of the queue",
     "isolation": "isolation is for share groups; a queue never delivers records of open transactions",
 }
 _SETTINGS = tuple(each for each in SETTINGS.values() if each.name not in _ELSEWHERE)
@@ -109,10 +109,10 @@ _QUEUE = Section(
     },
     advice={
         **{name: f"{name!r} is a setting of the policy; put it under 'policy'" for name in _POLICY.parts},
-        "urls": "the endpoints of a queue stand under 'subscribers' (all get each record) or "
+        "urls": "the endpoints of a queue belong under 'subscribers' (all get each record) or "
         "'webhooks' (they compete);"
         " a file of Syncbrok has Queues and Storage only",
-        "topic": "the topics of a queue stand under 'topics'",
+        "topic": "the topics of a queue belong under 'topics'",
     },
 )
 QUEUES = named(_QUEUE, _make, "queues")

@@ -28,7 +28,7 @@ Rule = Callable[["Values"], Iterable[str]]
 """Returns faults of values that are valid one by one, as sentences; empty without faults."""
 
 _log = logging.getLogger("sparrow.spark")
-_told: set[str] = set()
+_warned: set[str] = set()
 """Warnings that were written; at most as many as there are ignored names."""
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """Names that Spark itself reads out of the same mapping."""
@@ -85,8 +85,8 @@ class Values(dict[str, Any]):
     def warn(self) -> None:
         """Log the warnings, each once in a process, as Spark plans every micro-batch again."""
         for sentence in self.warnings:
-            if sentence not in _told:
-                _told.add(sentence)
+            if sentence not in _warned:
+                _warned.add(sentence)
                 _log.warning("%s", sentence)
 
 
@@ -128,7 +128,7 @@ class Options:
         """
         found, faults = self.judge(given)
         if faults:
-            raise InvalidArgument(self._told(faults))
+            raise InvalidArgument(self._text(faults))
         return found
 
     def judge(self, given: Mapping[str, str]) -> tuple[Values, list[str]]:
@@ -146,8 +146,8 @@ class Options:
         # the same fault twice.
         for rule in self.rules:
             seen = _Seen(values, taken)
-            told = list(rule(seen))
-            faults += [] if seen.looked_at & unread else told
+            found = list(rule(seen))
+            faults += [] if seen.looked_at & unread else found
         return Values(values, taken, warnings), faults
 
     def _meant(self, name: str) -> str | None:
@@ -196,7 +196,7 @@ class Options:
             close = close.replace(f"{lowered!r}?", f"{spelled!r}?")
         return f"there is no option {name!r}{close}"
 
-    def _told(self, faults: list[str]) -> str:
+    def _text(self, faults: list[str]) -> str:
         unique = list(dict.fromkeys(faults))
         if len(unique) == 1:
             return f"an option of {self.noun} is wrong: {unique[0]}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.spark.plain_errors import told_plainly
+from sparrow.spark.plain_errors import with_plain_errors
 from sparrow.spark.sink import committer, context
 from sparrow.spark.sink.plan import WritePlan, plan_of
 from sparrow.spark.sink.task import write_rows
@@ -27,16 +27,16 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = plan
         self._write_id = str(uuid.uuid4())
 
-    @told_plainly
+    @with_plain_errors
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         identity = context.batch_identity(self._plan, self._write_id)
         return write_rows(self._plan, identity, context.attempt(), iterator)
 
-    @told_plainly
+    @with_plain_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         committer.commit(self._plan, messages)
 
-    @told_plainly
+    @with_plain_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         # When no task was done, no message says what was written.
         own = None if self._plan.sink is not None else context.write_identity(self._write_id)

@@ -76,7 +76,7 @@ def columns_of(schema: StructType, *, topic: str | None, includes_headers: bool 
             faults += _misfits(name, schema[positions[0]])
     faults += _missing(schema, found, needs_topic=topic is None)
     if faults:
-        raise InvalidArgument(_told(schema, faults))
+        raise InvalidArgument(_text(schema, faults))
     return SinkColumns(found)
 
 
@@ -150,7 +150,7 @@ def _value_advice(schema: StructType) -> str:
     return "select to_json(struct(*)) AS value"
 
 
-def _told(schema: StructType, faults: list[str]) -> str:
+def _text(schema: StructType, faults: list[str]) -> str:
     shown = [f"{field.name} {field.dataType.simpleString()}" for field in schema.fields[:_SHOWN]]
     if len(schema.fields) > _SHOWN:
         shown.append(f"and {len(schema.fields) - _SHOWN} more")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sparrow.base.errors import InternalError, InvalidArgument
-from sparrow.spark.plain_errors import told_plainly
+from sparrow.spark.plain_errors import with_plain_errors
 from sparrow.spark.sink import committer, context
 from sparrow.spark.sink.plan import WritePlan, plan_of
 from sparrow.spark.sink.task import write_rows
@@ -29,11 +29,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    @told_plainly
+    @with_plain_errors
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return write_rows(self._plan, context.stream_identity(self._plan), context.attempt(), iterator)
 
-    @told_plainly
+    @with_plain_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         identity = committer.identity_of(committer.written_of(messages))
         if identity is not None and identity.batch != batchId:
@@ -42,7 +42,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         committer.commit(self._plan, messages)
 
-    @told_plainly
+    @with_plain_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's names
         committer.abort(self._plan, messages)
 

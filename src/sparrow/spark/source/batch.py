@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from sparrow.spark.options.connection import target_of
 from sparrow.spark.options.source import EARLIEST, check_batch, fails_on_corrupt, read_source_options
-from sparrow.spark.plain_errors import each_plainly, told_plainly
+from sparrow.spark.plain_errors import rows_with_plain_errors, with_plain_errors
 from sparrow.spark.source import loss
 from sparrow.spark.source.plan import OffsetRange, Sizes, plan
 from sparrow.spark.source.pushdown import Pushed, is_offered
@@ -82,7 +82,7 @@ class BatchReader(DataSourceReader):
         self._reading = reading
         self._pushed = Pushed()
 
-    @told_plainly
+    @with_plain_errors
     def partitions(self) -> list[InputPartition]:
         values = self._values
         values.warn()
@@ -97,7 +97,9 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         # Spark adds a partition where there is none.
-        return each_plainly(read(self._reading, partition.ranges if isinstance(partition, ReadTask) else ()))
+        return rows_with_plain_errors(
+            read(self._reading, partition.ranges if isinstance(partition, ReadTask) else ())
+        )
 
     def _ranges(
         self,
@@ -123,6 +125,6 @@ class PushingBatchReader(BatchReader):
     another class.
     """
 
-    @told_plainly
+    @with_plain_errors
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark calls it so
         return [each for each in filters if not self._pushed.take(each)]

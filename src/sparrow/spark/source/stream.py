@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from sparrow.spark.lag import Lag, introduce
 from sparrow.spark.options.source import LATEST, check_stream, read_source_options
-from sparrow.spark.plain_errors import each_plainly, told_plainly
+from sparrow.spark.plain_errors import rows_with_plain_errors, with_plain_errors
 from sparrow.spark.source import loss
 from sparrow.spark.source.batch import reading_of, sizes_of
 from sparrow.spark.source.limits import limited, shares
@@ -91,7 +91,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ── where ─────────────────────────────────────────────────────────────────────────────────────
 
-    @told_plainly
+    @with_plain_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._initial is None:
             self._values.warn()
@@ -106,11 +106,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(max_rows)
         return ReadAllAvailable() if max_bytes is None else ReadMaxBytes(max_bytes)
 
-    @told_plainly
+    @with_plain_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._last = self._target = self._topics.snapshot()
 
-    @told_plainly
+    @with_plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begun = StreamOffset.of(start)
         snapshot = self._look(begun)
@@ -162,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for partition in waiting
             if taken[partition] < sizes[partition]
         }
-        reached = self._topics.reach(points) if points else {}
+        reached = self._topics.estimated_ends(points) if points else {}
         return ends | {
             partition: min(ends[partition], max(offset, bases[partition] + 1))
             for partition, offset in reached.items()
@@ -170,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ── what ──────────────────────────────────────────────────────────────────────────────────────
 
-    @told_plainly
+    @with_plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ended = StreamOffset.of(start), StreamOffset.of(end)
         if ended.start is not None:
@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, StreamTask):
             return iter(())
-        return each_plainly(self._read(partition))
+        return rows_with_plain_errors(self._read(partition))
 
     def _read(self, task: StreamTask) -> Iterator[Any]:
         introduce(self._reading.target, task.introduction)

@@ -106,7 +106,7 @@ class SourceTopics:
                     found[number] = size
         return found
 
-    def reach(self, points: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
+    def estimated_ends(self, points: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
         """Return, by partition, the offset at which about this many bytes from an offset end. What
         is gone is left out.
         """

@@ -108,7 +108,7 @@ class QueueChannel(Channel):
             # connection.
             await consumer.wait(MAX_WAIT_MS)
             if self.window.credit <= 0 or not self.session.can_write:
-                consumer.pass_on()
+                consumer.wake_another()
             await self.wait_for_room()
             with self.session.reserve() as reservation:
                 await self._send(consumer, await self._lease(consumer, reservation), reservation)
