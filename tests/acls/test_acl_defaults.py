@@ -14,17 +14,11 @@ import sparrow.testing
 from sparrow.base.errors import NotAuthorized
 from sparrow.broker.access.acl_store import ADMINISTRATION, StoredAuthorizer
 from sparrow.broker.access.acls import AclBinding, PatternType, Permission
-from sparrow.broker.access.authz import (
-    ANONYMOUS,
-    CLUSTER_NAME,
-    OPERATIONS_OF,
-    Operation,
-    Principal,
-    ResourceType,
-)
+from sparrow.broker.access.authz import ANONYMOUS, OPERATIONS_OF, Operation, Principal, ResourceType
 from sparrow.broker.access.credentials import upsertions_of
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
+from sparrow.model.access import CLUSTER_NAME
 
 ALICE = Principal("alice")
 UNRELATED = AclBinding(

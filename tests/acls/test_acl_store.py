@@ -18,13 +18,14 @@ from sparrow.base.errors import (
 from sparrow.broker.access.access import Access
 from sparrow.broker.access.acl_store import KIND, Acls, StoredAuthorizer, encode_key
 from sparrow.broker.access.acls import AclBinding, AclFilter, PatternType, Permission
-from sparrow.broker.access.authz import CLUSTER_NAME, SYSTEM, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.reading.subscription import Selector
 from sparrow.broker.topics.registry import Topic
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put
+from sparrow.model.access import CLUSTER_NAME
 from tests.broker.batches import batch
 
 ALICE, BOB, ROOT = Principal("alice"), Principal("bob"), Principal("root")

@@ -9,8 +9,9 @@ import pytest
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.broker.access.acls import AclBinding, PatternType, Permission
-from sparrow.broker.access.authz import CLUSTER_NAME, Operation, ResourceType
+from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.cli.queue_policy import OPTIONS
+from sparrow.model.access import CLUSTER_NAME
 from sparrow.server.bootstrap import endpoints, queues, rules, topics
 from sparrow.server.bootstrap.endpoints import EndpointDeclaration
 from sparrow.server.bootstrap.pipelines import PipelineDeclaration

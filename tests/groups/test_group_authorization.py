@@ -9,7 +9,7 @@ import pytest
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import NotAuthorized
 from sparrow.broker.access.access import Access
-from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.groups.assembly import BrokerGroups
@@ -17,6 +17,7 @@ from sparrow.broker.groups.classic.protocol import Leaver, SyncRequest
 from sparrow.broker.groups.offsets import NO_MEMBER, OffsetAndMetadata
 from sparrow.broker.groups.service import GroupService
 from sparrow.meta.memory import MemoryMetaStore
+from sparrow.model.access import CLUSTER_NAME
 from tests.groups.classic_driver import request
 
 if typing.TYPE_CHECKING:

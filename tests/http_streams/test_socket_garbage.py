@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparrow.frontends.http.context import WRITE_HIGH_WATER_BYTES
+from sparrow.frontends.http.limits import HttpLimits
 from sparrow.frontends.http.sockets import sockets
 from sparrow.frontends.http.sockets.connection import SocketConnection
 from tests.http_frontend.conftest import Http, MakeHttp
@@ -308,7 +308,7 @@ async def test_a_client_that_reads_no_response_is_not_read_from(http: Http, ques
             socket.send(flood)
             await asyncio.sleep(0.001)
         assert served.received_bytes == received
-        assert WRITE_HIGH_WATER_BYTES < served.unsent_bytes < 1 << 20
+        assert HttpLimits().write_high_water_bytes < served.unsent_bytes < 1 << 20
 
 
 @pytest.mark.slow

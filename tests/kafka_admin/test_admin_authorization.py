@@ -12,10 +12,11 @@ import pytest
 import pytest_asyncio
 from kio.schema.errors import ErrorCode
 
-from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.frontends.kafka.context import Listener
 from sparrow.frontends.kafka.frontend import KafkaFrontend
+from sparrow.model.access import CLUSTER_NAME
 from tests.kafka_admin.messages import (
     BROKER,
     BROKER_LOGGER,

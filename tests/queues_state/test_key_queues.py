@@ -62,7 +62,6 @@ class KeyQueuesMachine(RuleBasedStateMachine):
         waiting = [ref for refs in self.model.values() for ref in refs[1:]]
         ref = data.draw(st.sampled_from(waiting)) if waiting else 12345678
         assert self.queues.leave(ref) is None
-        assert self.queues.key_of_head(ref) is None
 
     @rule()
     def clear(self) -> None:
@@ -71,11 +70,11 @@ class KeyQueuesMachine(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        if hasattr(self, "lines"):
+        if hasattr(self, "queues"):
             assert len(self.queues) == len(self.model)
             assert self.queues.waiting() == sum(len(refs) - 1 for refs in self.model.values())
             for key, refs in self.model.items():
-                assert self.queues.key_of_head(refs[0]) == key
+                assert self.queues.enter(key, refs[0])
 
 
 @pytest.fixture
@@ -109,7 +108,7 @@ def test_key_queues_behave_like_a_dictionary_of_lists_in_long_runs(seed: int) ->
         elif model:
             key = chance.choice(list(model))
             refs = model[key]
-            assert queues.key_of_head(refs[0]) == key
+            assert queues.enter(key, refs[0])
             assert queues.leave(refs.pop(0)) == (refs[0] if refs else None)
             if not refs:
                 del model[key]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import NotFound
-from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
+from sparrow.model.access import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from sparrow.broker.access.access import Access

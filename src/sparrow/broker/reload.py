@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.audit.event import names
+from sparrow.model.access import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from sparrow.broker.access.access import Access

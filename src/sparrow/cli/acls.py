@@ -12,7 +12,7 @@ from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.tables import print_table
 from sparrow.cli.target import CommandTarget, broker_command, with_client
 from sparrow.cli.topics import confirmed
-from sparrow.model.access import OperationName
+from sparrow.model.access import CLUSTER_NAME, OperationName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Add, list and remove access rules.", no_args_is_help=True)
 
-CLUSTER_NAME = "kafka-cluster"
 OPERATIONS = {word.lower(): word for word in get_args(OperationName)}
 _WHO = "Principal: a name, TYPE:NAME, or '*' for everybody."
 _WHAT = "Operations, with commas between: read, write, describe, create, delete, alter, all, ..."

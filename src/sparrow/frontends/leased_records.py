@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sparrow.base.errors import CorruptBatch
     from sparrow.broker.corrupt_batches import CorruptBatches
-    from sparrow.broker.queues.rules.settlement import Leased
+    from sparrow.broker.queues.rules.settlement import Leased, LeasedRange
     from sparrow.records.record import Record
 
 MAX_PLAIN_BYTES: Final = 64 << 20
@@ -37,7 +37,7 @@ class Unreadable(NamedTuple):
     """A batch that cannot be read, and its leased ranges as (first, last, delivery count)."""
 
     error: CorruptBatch
-    ranges: list[tuple[int, int, int]]
+    ranges: list[LeasedRange]
 
 
 class LeasedRecords(NamedTuple):
@@ -45,7 +45,7 @@ class LeasedRecords(NamedTuple):
 
     records: list[DeliveredRecord]
     """Ordered by offset."""
-    missing: list[tuple[int, int, int]]
+    missing: list[LeasedRange]
     """Ranges (first, last, delivery count) of leased offsets without records in the log, as
     compaction leaves them. There is nothing to deliver, so they should be acknowledged.
     """
@@ -86,13 +86,13 @@ def decode_leased(leased: Leased) -> LeasedRecords:
 
 
 def _without_unreadable(
-    ranges: list[tuple[int, int, int]], corrupt: Iterable[CorruptBatch]
-) -> tuple[list[tuple[int, int, int]], list[Unreadable]]:
+    ranges: list[LeasedRange], corrupt: Iterable[CorruptBatch]
+) -> tuple[list[LeasedRange], list[Unreadable]]:
     """Return the ranges without the offsets of corrupt batches, and those that were cut out."""
     unreadable: list[Unreadable] = []
     for error in corrupt:
-        inside: list[tuple[int, int, int]] = []
-        outside: list[tuple[int, int, int]] = []
+        inside: list[LeasedRange] = []
+        outside: list[LeasedRange] = []
         for first, last, count in ranges:
             start, end = max(first, error.base_offset), min(last, error.next_offset - 1)
             if start > end:
@@ -161,7 +161,7 @@ def split_by_batch(leased: Leased) -> list[Leased]:
     waiting = list(reversed(leased.ranges))
     for number, (position, end) in enumerate(spans, 1):
         last = parse_header(leased.data, position).last_offset if number < len(spans) else 1 << 63
-        ranges: list[tuple[int, int, int]] = []
+        ranges: list[LeasedRange] = []
         while waiting and waiting[-1][0] <= last:
             first, until, count = waiting.pop()
             ranges.append((first, min(until, last), count))

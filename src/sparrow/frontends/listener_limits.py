@@ -39,3 +39,7 @@ class ListenerLimits:
         10_000,
         "Connections at a time at each listener; more are refused.",
     )
+    write_high_water_bytes: int = 64 << 10
+    """Unsent bytes above which a connection counts as not reading."""
+    sweep_interval_ms: int = 1_000
+    """Interval between checks of the timeouts of all connections."""

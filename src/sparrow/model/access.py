@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from sparrow.model.result import Result
 
@@ -24,6 +24,14 @@ OperationName = Literal[
 ]
 """Operations that rights are about; Kafka's names."""
 
+ResourceName = Literal["Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User"]
+PermissionName = Literal["Allow", "Deny"]
+PatternName = Literal["Literal", "Prefixed"]
+SelectedPatternName = Literal["Literal", "Prefixed", "Match"]
+"""Match: every rule that applies to the resource with this name."""
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The one resource of type Cluster, as Kafka names it."""
+
 
 class UserListing(Result, frozen=True):
     """A user: (SASL mechanism, iterations) for each credential."""
@@ -35,15 +43,16 @@ class UserListing(Result, frozen=True):
 class AccessRule(Result, frozen=True):
     """A rule that allows or denies a principal an operation on resources, in Kafka's words.
 
-    `resource_type` is Topic, Group, Cluster, TransactionalId, DelegationToken or User. `name` is a
-    name, "*" for all, or with `pattern_type` "Prefixed" the beginning of names. `principal` is
-    "User:alice", or "User:*" for everybody; `host` an address or "*".
+    `name` is a name, "*" for all, or with `pattern_type` "Prefixed" the beginning of names.
+    `principal` is "User:alice", or "User:*" for everybody; `host` an address or "*".
     """
 
     resource_type: str
+    """A `ResourceName`."""
     name: str
     principal: str
     operation: str
+    """An `OperationName`."""
     permission: str = "Allow"
     pattern_type: str = "Literal"
     host: str = "*"

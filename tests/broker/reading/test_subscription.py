@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from sparrow.base.errors import InvalidArgument, InvalidTopicName, NotAuthorized, SparrowError
-from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.reading.positions import StartPosition
 from sparrow.broker.reading.subscription import Selector, Subscription
+from sparrow.model.access import CLUSTER_NAME
 from sparrow.storage.store import Chunk
 from tests.broker.batches import batch, values
 

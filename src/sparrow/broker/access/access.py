@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import NotAuthorized
-from sparrow.broker.access.authz import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
+from sparrow.broker.access.authz import OPERATIONS_OF, Operation, ResourceType
+from sparrow.model.access import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -36,19 +36,12 @@ from sparrow.broker.access.acls import (
     check_rule,
     sorted_rules,
 )
-from sparrow.broker.access.authz import (
-    ANONYMOUS,
-    CLUSTER_NAME,
-    SYSTEM,
-    Operation,
-    Principal,
-    Report,
-    ResourceType,
-)
+from sparrow.broker.access.authz import ANONYMOUS, SYSTEM, Operation, Principal, Report, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names
 from sparrow.broker.changes import Changes
 from sparrow.meta.store import Delete, Put
+from sparrow.model.access import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from sparrow.broker.access.access import Access

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import Operation, Principal, ResourceType
+from sparrow.model.access import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

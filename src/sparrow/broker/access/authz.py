@@ -82,9 +82,6 @@ class ResourceType(Enum):
     USER = "User"
 
 
-CLUSTER_NAME = "kafka-cluster"
-"""The one resource of type CLUSTER, named as Kafka names it."""
-
 _O = Operation
 OPERATIONS_OF: Final[dict[ResourceType, frozenset[Operation]]] = {
     ResourceType.TOPIC: frozenset(

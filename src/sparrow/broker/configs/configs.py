@@ -17,7 +17,7 @@ import msgspec
 
 from sparrow.base.errors import InvalidArgument, InvalidConfig
 from sparrow.broker import entries
-from sparrow.broker.access.authz import CLUSTER_NAME, Operation, ResourceType
+from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names
 from sparrow.broker.changes import Changes
@@ -44,6 +44,7 @@ from sparrow.broker.configs.node import NODE_CONFIGS, as_topic_defaults, static_
 from sparrow.broker.configs.topic import DECLARATIONS as TOPIC_CONFIGS
 from sparrow.broker.configs.topic import TopicConfig, check_config, check_name
 from sparrow.meta.store import Delete, Put
+from sparrow.model.access import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from sparrow.base.settings import Kind

@@ -291,16 +291,6 @@ class GroupRegistry:
             return committed
         return {partition: committed[partition] for partition in partitions if partition in committed}
 
-    async def reset_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Set offsets of an existing group that has no members.
-
-        Raises:
-            UnknownGroup, GroupNotEmpty, and what `commit` raises.
-        """
-        self._require_known(group)
-        self.require_empty(group, "reset its offsets")
-        await self.commit(group, offsets)
-
     async def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """Delete committed offsets of topics that no member reads.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from sparrow.base.errors import GroupSubscribedToTopic, SparrowError, UnstableOffset
-from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.audit.event import names, safe
 from sparrow.broker.groups.classic.service import ClassicGroupService
 from sparrow.broker.groups.consumer.service import ConsumerGroupService
@@ -27,6 +27,7 @@ from sparrow.broker.groups.registry import check_metadata, check_start_offsets
 from sparrow.broker.groups.share.service import ShareGroupService
 from sparrow.broker.names import check_group_name, compile_any_pattern
 from sparrow.broker.reading.positions import StartPosition, locate
+from sparrow.model.access import CLUSTER_NAME
 from sparrow.model.groups import CommittedOffset, GroupDescription, GroupLag
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from sparrow.base.errors import BadInput, DirectoryUnreadable, InvalidArgument, SparrowError
-from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names
 from sparrow.broker.changes import Changes
@@ -34,6 +34,7 @@ from sparrow.broker.quotas.rules import (
     entity_of,
 )
 from sparrow.meta.store import Delete, Put
+from sparrow.model.access import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.base.version import VERSION
-from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.status.attention import AttentionRules
 from sparrow.broker.status.history import INTERVAL_MS, JOINED, Histories
 from sparrow.broker.status.sampler import (
@@ -22,6 +22,7 @@ from sparrow.broker.status.sampler import (
     quantile_ms,
     rates_between,
 )
+from sparrow.model.access import CLUSTER_NAME
 from sparrow.model.status import Attention, BrokerHistory, BrokerStatus, MessageRates
 
 if TYPE_CHECKING:

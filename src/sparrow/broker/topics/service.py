@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from sparrow.base.errors import OffsetOutOfRange, PolicyViolation, TopicExists
-from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.audit.event import names
 from sparrow.broker.configs.topic import TopicConfig
 from sparrow.broker.partition import Partition, open_all
 from sparrow.broker.topics.internal_topics import INTERNAL_CONFIG
+from sparrow.model.access import CLUSTER_NAME
 from sparrow.model.topics import TopicDescription, TopicOverview
 
 if TYPE_CHECKING:

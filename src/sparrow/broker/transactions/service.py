@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names
 from sparrow.broker.groups.registry import check_metadata
@@ -21,6 +21,7 @@ from sparrow.broker.groups.topic_regexes import compile_regex
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.sinks.stage import is_reserved
 from sparrow.broker.topics import name_matches
+from sparrow.model.access import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
@@ -12,12 +12,14 @@ from sparrow.broker.access.acls import ANY_HOST, AclBinding, AclFilter, PatternT
 from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.frontends.admin.fields import MAX_ENTRIES, Body, MaybeName, Name, choices
 from sparrow.frontends.admin.operation import Arguments, OperationContext
-from sparrow.model.access import OperationName
+from sparrow.model.access import (
+    OperationName,
+    PatternName,
+    PermissionName,
+    ResourceName,
+    SelectedPatternName,
+)
 
-ResourceName = Literal["Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User"]
-PermissionName = Literal["Allow", "Deny"]
-PatternName = Literal["Literal", "Prefixed"]
-SelectedPatternName = Literal["Literal", "Prefixed", "Match"]
 _Resource = Annotated[ResourceName, choices(ResourceName)]
 _Operation = Annotated[OperationName, choices(OperationName)]
 _Permission = Annotated[PermissionName, choices(PermissionName)]

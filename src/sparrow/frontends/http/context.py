@@ -23,7 +23,6 @@ from sparrow.frontends.idempotent_publisher import IdempotentPublisher
 from sparrow.frontends.transport.context import OpenConnection, TransportContext
 from sparrow.frontends.transport.liveness import Deadlines
 from sparrow.frontends.transport.receive_budget import ReceiveBudget
-from sparrow.frontends.transport.send_budget import SendBudget
 from sparrow.protocol.detection import WireProtocol
 from sparrow.protocol.http.codec import CommonHeaders
 
@@ -34,9 +33,8 @@ if TYPE_CHECKING:
     from sparrow.broker.broker import Broker
     from sparrow.broker.quotas.rules import QuotaKind
     from sparrow.frontends.transport.connection_limit import ConnectionLimit
+    from sparrow.frontends.transport.send_budget import SendBudget
 
-WRITE_HIGH_WATER_BYTES = 64 << 10
-"""Above it nothing is read or leased for the client."""
 CLOSING_S = 2.0
 """Time for a client to read the last response, and to complete the closing handshake."""
 COMMON_HEADERS = [
@@ -91,13 +89,10 @@ class HttpContext(TransportContext[HttpPeer]):
         super().__init__(
             broker,
             LISTENER,
+            limits,
             protocol=WireProtocol.HTTP,
             deadlines=_deadlines(limits, limits.body_timeout_ms),
-            max_connections=limits.max_connections,
-            receive_budget_bytes=limits.receive_budget_bytes,
-            send_budget=send_budget or SendBudget(limits.send_budget_bytes),
-            write_high_water_bytes=WRITE_HIGH_WATER_BYTES,
-            sweep_interval_ms=limits.sweep_interval_ms,
+            send_budget=send_budget,
             connection_limit=connection_limit,
             logger=logger,
         )

@@ -72,6 +72,12 @@ class LeaseToken(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fi
     offset: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
     delivery: Annotated[int, msgspec.Meta(ge=1, le=255)]
 
+    def settlement(self, verb: Verb, delay_ms: int, text: str) -> Settlement:
+        """Return an operation on the record."""
+        return Settlement(
+            verb, self.topic, self.partition, self.offset, self.offset, delay_ms, text, self.delivery
+        )
+
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(LeaseToken).decode
@@ -215,13 +221,9 @@ class Consumers:
         """Release leases that cannot be delivered: the records are ready again, and the delivery
         does not count.
         """
-        settlements = [
-            Settlement(Verb.RELEASE, each.topic, each.partition, first, last, delivery=count)
-            for each in leased
-            for first, last, count in each.ranges
-        ]
-        if settlements:
-            await self._settle_on(consumer, settlements)
+        await settle_all(
+            consumer, [settlement for each in leased for settlement in each.settlements(Verb.RELEASE)]
+        )
 
     async def refuse(self, consumer: QueueConsumer, leased: Leased, error: SparrowError) -> None:
         """Settle a lease that cannot be delivered by HTTP.
@@ -234,11 +236,7 @@ class Consumers:
         if isinstance(error, CorruptBatch):
             verb = verb_for_unreadable(error)
             self._broker.measures.corrupt_batches.met("queue", verb.name.lower(), error)
-        settlements = [
-            Settlement(verb, leased.topic, leased.partition, first, last, leased.lease_ms, text, count)
-            for first, last, count in leased.ranges
-        ]
-        await self._settle_on(consumer, settlements)
+        await settle_all(consumer, leased.settlements(verb, leased.lease_ms, text))
 
     # ── settling ──────────────────────────────────────────────────────────────────────────────────
 
@@ -270,37 +268,17 @@ class Consumers:
     ) -> list[Outcome]:
         tag = queue_tag(entry.consumer)
         settlements = [
-            Settlement(
-                request.verb,
-                each.topic,
-                each.partition,
-                each.offset,
-                each.offset,
-                request.delay_ms,
-                request.text,
-                each.delivery,
-            )
+            each.settlement(request.verb, request.delay_ms, request.text)
             for each in tokens
             if each.queue == tag
         ]
         entry.users += 1
         try:
-            found = iter(await self._settle_on(entry.consumer, settlements))
+            found = iter(await settle_all(entry.consumer, settlements))
         finally:
             entry.users -= 1
             entry.used_at = self._now_s()
         return [next(found) if each.queue == tag else of_another_queue(request.queue) for each in tokens]
-
-    async def _settle_on(self, consumer: QueueConsumer, settlements: Sequence[Settlement]) -> list[Outcome]:
-        """Settle in portions so that other tasks can run; all wait for the disk together."""
-        pending: list[asyncio.Future[list[Outcome]]] = []
-        for start in range(0, len(settlements), MAX_SETTLEMENTS_PER_ITERATION):
-            if start:
-                await asyncio.sleep(0)
-            pending.append(
-                await submit_settlements(consumer, settlements[start : start + MAX_SETTLEMENTS_PER_ITERATION])
-            )
-        return [outcome for each in pending for outcome in await each]
 
     # ── the open consumers ────────────────────────────────────────────────────────────────────────
 
@@ -369,14 +347,25 @@ def shared_id(subscriber: str, principal: Principal) -> str:
     return f"http:{hashlib.sha256(shared.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-async def submit_settlements(
-    consumer: QueueConsumer, settlements: Sequence[Settlement]
-) -> asyncio.Future[list[Outcome]]:
-    """Pass settlements to the queue; retry while the queue is being changed.
+async def settle_all(consumer: QueueConsumer, settlements: Sequence[Settlement]) -> list[Outcome]:
+    """Return the outcome of each settlement once all are on stable storage. They go to the queue in
+    portions, so that other tasks can run, and wait for the disk together.
 
     Raises:
         UnknownQueue, StaleMember, NotAuthorized, Overloaded
     """
+    pending: list[asyncio.Future[list[Outcome]]] = []
+    for start in range(0, len(settlements), MAX_SETTLEMENTS_PER_ITERATION):
+        if start:
+            await asyncio.sleep(0)
+        pending.append(await _submit(consumer, settlements[start : start + MAX_SETTLEMENTS_PER_ITERATION]))
+    return [outcome for each in pending for outcome in await each]
+
+
+async def _submit(
+    consumer: QueueConsumer, settlements: Sequence[Settlement]
+) -> asyncio.Future[list[Outcome]]:
+    """Pass settlements to the queue; retry while the queue is being changed."""
     for _ in range(MAX_RETRIES):
         try:
             return consumer.settle(settlements)

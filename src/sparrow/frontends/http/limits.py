@@ -12,7 +12,8 @@ from sparrow.frontends.listener_limits import ListenerLimits
 class HttpLimits(ListenerLimits):
     """Options of the frontend. The limits of heads and pipelining are those of other servers, or
     higher. `max_connections` counts HTTP and WebSocket together; more are refused with 503.
-    `receive_budget_bytes` is for bodies above `small_body_bytes`.
+    `receive_budget_bytes` is for bodies above `small_body_bytes`. Above `write_high_water_bytes`
+    nothing is read or leased for the client.
     """
 
     max_head_bytes: int = option(
@@ -75,4 +76,3 @@ class HttpLimits(ListenerLimits):
         "on",
         "The web console at /ui/; read-only: a page that this listener serves may change nothing.",
     )
-    sweep_interval_ms: int = 1_000

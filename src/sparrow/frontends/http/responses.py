@@ -9,7 +9,7 @@ memory waits for `PATIENCE_S` and is then refused.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -18,7 +18,7 @@ from sparrow.frontends.http.problems import response_parts
 from sparrow.frontends.http.request import ClientGone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from sparrow.base.errors import SparrowError
     from sparrow.broker.quotas.rules import QuotaKind
@@ -150,8 +150,14 @@ async def wait_for_quota(request: Request, frontend: HttpContext, kind: QuotaKin
         raise ClientGone
 
 
-def reserve(request: Request) -> Reservation:
-    """Return an empty reservation for the memory of the response. The caller releases it, or gives
-    it to a `ReservedResponse`.
+@contextmanager
+def reserve(request: Request) -> Iterator[Reservation]:
+    """Reserve memory for a response. The body returns a `ReservedResponse`, which gives it back
+    when the client has read it; if the body fails, it is given back at once.
     """
-    return request.backlog.reservation(PATIENCE_S)
+    reservation = request.backlog.reservation(PATIENCE_S)
+    try:
+        yield reservation
+    except BaseException:
+        reservation.give_back()
+        raise

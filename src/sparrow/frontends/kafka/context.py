@@ -21,7 +21,6 @@ from sparrow.frontends.kafka.share_members import ShareMembers
 from sparrow.frontends.transport.context import OpenConnection, TransportContext
 from sparrow.frontends.transport.liveness import Deadlines
 from sparrow.frontends.transport.receive_budget import ReceiveBudget
-from sparrow.frontends.transport.send_budget import SendBudget
 from sparrow.protocol.detection import WireProtocol
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from sparrow.broker.measures import FrontendMeasures
     from sparrow.frontends.kafka.sasl import SaslAuthenticator
     from sparrow.frontends.transport.connection_limit import ConnectionLimit
+    from sparrow.frontends.transport.send_budget import SendBudget
 
 LOCALHOST: Final = "localhost"
 
@@ -107,6 +107,7 @@ class KafkaContext(TransportContext[OpenKafkaConnection]):
         super().__init__(
             broker,
             "kafka",
+            limits,
             protocol=WireProtocol.KAFKA,
             deadlines=Deadlines(
                 login_s=limits.login_timeout_ms / 1000,
@@ -114,11 +115,7 @@ class KafkaContext(TransportContext[OpenKafkaConnection]):
                 idle_s=limits.idle_timeout_ms / 1000,
                 unread_s=limits.idle_timeout_ms / 1000,
             ),
-            max_connections=limits.max_connections,
-            receive_budget_bytes=limits.receive_budget_bytes,
-            send_budget=send_budget or SendBudget(limits.send_budget_bytes),
-            write_high_water_bytes=limits.write_high_water_bytes,
-            sweep_interval_ms=limits.sweep_interval_ms,
+            send_budget=send_budget,
             connection_limit=connection_limit,
         )
         self.logins: SaslAuthenticator = (

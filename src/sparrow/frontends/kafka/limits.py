@@ -79,4 +79,3 @@ class KafkaLimits(ListenerLimits):
         "Largest replication factor that a new topic may ask for; there is one replica nevertheless.",
     )
     """More than 1 is for programs and test suites that insist on it."""
-    sweep_interval_ms: int = 1_000

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sparrow.frontends.native.limits import NativeLimits
 from sparrow.frontends.transport.context import OpenConnection, TransportContext
 from sparrow.frontends.transport.liveness import NEVER, Deadlines
-from sparrow.frontends.transport.send_budget import SendBudget
 from sparrow.protocol.detection import WireProtocol
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from sparrow.broker.measures import FrontendMeasures
     from sparrow.frontends.native.throttle import Throttle
     from sparrow.frontends.transport.connection_limit import ConnectionLimit
-    from sparrow.frontends.transport.send_budget import Reservation
+    from sparrow.frontends.transport.send_budget import Reservation, SendBudget
     from sparrow.protocol.native import messages as m
     from sparrow.protocol.native.frames import Buffer
 
@@ -72,6 +71,7 @@ class NativeContext(TransportContext[OpenNativeConnection]):
         super().__init__(
             broker,
             "native",
+            limits,
             protocol=WireProtocol.NATIVE,
             deadlines=Deadlines(
                 login_s=limits.hello_timeout_ms / 1000,
@@ -79,11 +79,7 @@ class NativeContext(TransportContext[OpenNativeConnection]):
                 idle_s=limits.idle_timeout_ms / 1000 or NEVER,
                 closing_s=limits.closing_timeout_ms / 1000,
             ),
-            max_connections=limits.max_connections,
-            receive_budget_bytes=limits.receive_budget_bytes,
-            send_budget=send_budget or SendBudget(limits.send_budget_bytes),
-            write_high_water_bytes=limits.write_high_water_bytes,
-            sweep_interval_ms=limits.sweep_interval_ms,
+            send_budget=send_budget,
             connection_limit=connection_limit,
             logger=logger,
             now=broker.clock.monotonic,

@@ -49,5 +49,3 @@ class NativeLimits(ListenerLimits):
     """Time within which an unfinished frame must progress by a twentieth of its size."""
     closing_timeout_ms: int = 5_000
     """Time that a closed connection has to send queued frames."""
-    sweep_interval_ms: int = 1_000
-    """Interval between checks of the timeouts of all connections."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct, field
@@ -95,17 +96,19 @@ class Port(TransportContext[OpenSeedConnection]):
         super().__init__(
             context.broker,
             name,
+            replace(
+                settings,
+                receive_budget_bytes=RECEIVE_BUDGET_BYTES,
+                write_high_water_bytes=WRITE_HIGH_WATER_BYTES,
+                sweep_interval_ms=min(_SWEEP_MS, settings.idle_timeout_ms // _SWEEPS_PER_TIMEOUT),
+            ),
             deadlines=Deadlines(
                 stall_s=limit_s,
                 unread_s=limit_s if unread_s is None else unread_s,
                 closing_s=LAST_WORDS_S,
                 is_whole_message=True,
             ),
-            max_connections=settings.max_connections,
-            receive_budget_bytes=RECEIVE_BUDGET_BYTES,
             send_budget=context.send_budget,
-            write_high_water_bytes=WRITE_HIGH_WATER_BYTES,
-            sweep_interval_ms=min(_SWEEP_MS, settings.idle_timeout_ms // _SWEEPS_PER_TIMEOUT),
             connection_limit=context.connection_limit,
             logger=context.logger,
         )

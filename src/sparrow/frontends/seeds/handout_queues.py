@@ -112,16 +112,12 @@ async def _settle_missing(
     consumer: QueueConsumer, leased: Sequence[Leased], found: Sequence[LeasedRecords]
 ) -> None:
     """Acknowledge offsets where compaction left no record, and reject unreadable batches."""
-    missing = [
-        Settlement(Verb.ACK, each.topic, each.partition, first, last)
-        for each, had in zip(leased, found, strict=True)
-        for first, last, _ in had.missing
-    ]
+    settlements: list[Settlement] = []
     for each, had in zip(leased, found, strict=True):
-        if had.unreadable:
-            missing += settle_unreadable(each, had.unreadable, consumer.queue.corrupt_batches)
-    if missing:
-        await consumer.settle(missing)
+        settlements += each.settlements(Verb.ACK, ranges=had.missing)
+        settlements += settle_unreadable(each, had.unreadable, consumer.queue.corrupt_batches)
+    if settlements:
+        await consumer.settle(settlements)
 
 
 async def _catch_up(consumer: QueueConsumer) -> bool:

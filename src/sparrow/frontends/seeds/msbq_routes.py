@@ -184,7 +184,7 @@ class MsbqRoute:
     async def _hand_out(self, lease: Leased) -> None:
         leased_s = self.port.loop.time()
         handed, missing, unreadable = await read_leased(lease)
-        settlements = [Settlement(Verb.ACK, lease.topic, lease.partition, *each[:2]) for each in missing]
+        settlements = lease.settlements(Verb.ACK, ranges=missing)
         corrupt_batches = self.port.broker.measures.corrupt_batches
         self._send(settlements + settle_unreadable(lease, unreadable, corrupt_batches))
         records = [each.record for each in handed]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from sparrow.base.errors import Draining, Overloaded, SparrowError
 from sparrow.frontends.transport.connection_limit import ConnectionLimit
 from sparrow.frontends.transport.receive_budget import ReceiveBudget
+from sparrow.frontends.transport.send_budget import SendBudget
 from sparrow.frontends.transport.tls import tls_options
 from sparrow.frontends.transport.wrong_port import WrongPortReplies
 
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from sparrow.broker.broker import Broker
+    from sparrow.frontends.listener_limits import ListenerLimits
     from sparrow.frontends.transport.admission import ConnectionSlot
     from sparrow.frontends.transport.liveness import Deadlines
-    from sparrow.frontends.transport.send_budget import SendBudget
     from sparrow.model.connections import ConnectionDescription
     from sparrow.protocol.detection import WireProtocol
 
@@ -62,10 +63,8 @@ class TransportContext(Generic[C]):
         protocol: the protocol that is spoken here; clients of others learn which port is theirs.
             None: clients of others are not recognized.
         deadlines: the timeouts of connections.
-        max_connections: most connections at a time.
-        receive_budget_bytes: memory for the unfinished messages of all connections together.
-        send_budget: memory for records that were sent and not taken.
-        write_high_water_bytes: unsent bytes above which a connection counts as not reading.
+        limits: see `ListenerLimits`.
+        send_budget: memory of responses that all listeners share; None: this one has its own.
         connection_limit: limits that all frontends share; None: this one shares none.
         now: the clock of deadlines, in monotonic seconds; None: the loop's.
     """
@@ -74,14 +73,11 @@ class TransportContext(Generic[C]):
         self,
         broker: Broker,
         name: str,
+        limits: ListenerLimits,
         *,
         protocol: WireProtocol | None = None,
         deadlines: Deadlines,
-        max_connections: int,
-        receive_budget_bytes: int,
-        send_budget: SendBudget,
-        write_high_water_bytes: int,
-        sweep_interval_ms: int = 1_000,
+        send_budget: SendBudget | None = None,
         connection_limit: ConnectionLimit | None = None,
         logger: logging.Logger | None = None,
         now: Callable[[], float] | None = None,
@@ -93,18 +89,18 @@ class TransportContext(Generic[C]):
         self.now = now or self.loop.time
         self.deadlines = deadlines
         self.wrong_port = WrongPortReplies(protocol, broker.listener_ports)
-        self.receive_budget = ReceiveBudget(receive_budget_bytes)
-        self.send_budget = send_budget
-        self.write_high_water_bytes = write_high_water_bytes
+        self.receive_budget = ReceiveBudget(limits.receive_budget_bytes)
+        self.send_budget = send_budget or SendBudget(limits.send_budget_bytes)
+        self.write_high_water_bytes = limits.write_high_water_bytes
         self.open_connections: set[C] = set()
         """Including refused ones, and those being closed."""
         self.is_stopping = False
         self.measures = broker.measures.frontend(name, lambda: self.connections)
         self.measures.peers = lambda: self.open_connections
         self.admission = (connection_limit or ConnectionLimit()).admission(
-            lambda: self.connections, max_connections, self.measures.refusals
+            lambda: self.connections, limits.max_connections, self.measures.refusals
         )
-        self._sweep_interval_s = sweep_interval_ms / 1000
+        self._sweep_interval_s = limits.sweep_interval_ms / 1000
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()

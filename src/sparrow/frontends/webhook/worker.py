@@ -308,10 +308,8 @@ class EndpointWorker:
             self._settler.add(each)
         if found.unreadable:
             self._failed(f"records cannot be read: {found.unreadable[0].error.text}")
-        for first, last, count in found.missing:
-            self._settler.add(
-                Settlement(Verb.ACK, leased.topic, leased.partition, first, last, delivery=count)
-            )
+        for each in leased.settlements(Verb.ACK, ranges=found.missing):
+            self._settler.add(each)
         for handed in found.records:
             size_bytes = size_of(handed.record)
             self._count_memory(size_bytes)

@@ -14,7 +14,8 @@ from sparrow.base.faults import misfit, suggestion
 from sparrow.base.settings import BOOLEAN, TEXT, TEXT_SCHEMA, TEXTS_SCHEMA, Kind
 from sparrow.base.shapes import Part, Section, list_of, section_of
 from sparrow.broker.access.acls import AclBinding, PatternType, Permission
-from sparrow.broker.access.authz import CLUSTER_NAME, Operation, ResourceType
+from sparrow.broker.access.authz import Operation, ResourceType
+from sparrow.model.access import CLUSTER_NAME
 
 _RESOURCES = {
     "topic": ResourceType.TOPIC,

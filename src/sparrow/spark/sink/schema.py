@@ -45,10 +45,6 @@ class SinkColumns:
 
     indexes: Mapping[str, int]
 
-    @property
-    def has_topic(self) -> bool:
-        return "topic" in self.indexes
-
 
 def columns_of(schema: StructType, *, topic: str | None, includes_headers: bool = True) -> SinkColumns:
     """Return the columns to write.

@@ -115,11 +115,6 @@ class ShareGroupCoordinator(GroupTable[ShareGroup]):
         """Return the settings of a group, whether it exists or not."""
         return self._settings_of(name)
 
-    def is_member(self, name: str, member_id: str) -> bool:
-        """Return True if a group has a member of this id now."""
-        group = self._groups.get(name)
-        return group is not None and member_id in group.members
-
     def assignment(self, name: str, member_id: str) -> Assignment:
         """Return the partitions that a member was last assigned, by topic id.
 

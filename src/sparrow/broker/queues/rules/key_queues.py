@@ -101,10 +101,6 @@ class KeyQueues:
             self._clear_entries()
         return next_ref
 
-    def key_of_head(self, ref: int) -> int | None:
-        """Return the key that a ref is the head of."""
-        return self._keys[self._by_head.get(ref)] or None
-
     # ── room ──────────────────────────────────────────────────────────────────────────────────────
 
     def _open(self, queue: int, key: int) -> None:

@@ -53,11 +53,6 @@ SOURCE_SHIFT: Final = 48
 OFFSET_MASK: Final = (1 << SOURCE_SHIFT) - 1
 
 
-def ref_of(source: int, offset: int) -> int:
-    """Return source and offset in one number."""
-    return source << SOURCE_SHIFT | offset
-
-
 def level_of(value: int) -> int:
     return (value & LEVEL_MASK) >> LEVEL_SHIFT
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 DELIVERY_LIMIT: Final = "DELIVERY_LIMIT"
 REJECTED: Final = "REJECTED"
@@ -45,13 +48,17 @@ class Settlement(NamedTuple):
     """
 
 
+LeasedRange = tuple[int, int, int]
+"""First offset, last offset, delivery count."""
+
+
 class Leased(NamedTuple):
     """Leased records of one partition, and of one priority unless the consumer takes by offset."""
 
     topic: str
     partition: int
-    ranges: list[tuple[int, int, int]]
-    """(first, last, delivery count), by offset."""
+    ranges: list[LeasedRange]
+    """By offset."""
     data: bytes | memoryview
     """Whole record batches with these records, maybe with others: skip those."""
     lease_ms: int
@@ -60,3 +67,12 @@ class Leased(NamedTuple):
     @property
     def records(self) -> int:
         return sum(last - first + 1 for first, last, _ in self.ranges)
+
+    def settlements(
+        self, verb: Verb, delay_ms: int = -1, text: str = "", ranges: Iterable[LeasedRange] | None = None
+    ) -> list[Settlement]:
+        """Return one operation on all leased records, or on those in `ranges`."""
+        return [
+            Settlement(verb, self.topic, self.partition, first, last, delay_ms, text, count)
+            for first, last, count in (self.ranges if ranges is None else ranges)
+        ]

@@ -75,8 +75,7 @@ class _DeadLetters:
 
     async def browse(self, request: Request, queue: str, by: Browsing) -> Response:
         """Browse the dead letters of a queue that are not finished. Nothing changes."""
-        reservation = reserve(request)
-        try:
+        with reserve(request) as reservation:
             found = await self._queues.dead_letters(
                 queue,
                 by.limit,
@@ -92,10 +91,7 @@ class _DeadLetters:
                     "next_skip": _or_null(found.next_skip),
                 }
             )
-        except BaseException:
-            reservation.give_back()
-            raise
-        return ReservedResponse(response, reservation)
+            return ReservedResponse(response, reservation)
 
 
 def _shown(letter: DeadLetter, *, as_base64: bool) -> dict[str, object]:

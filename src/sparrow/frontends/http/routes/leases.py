@@ -107,14 +107,10 @@ class _Routes:
         as_base64 = query.choice("encoding", "text", ("text", "base64")) == "base64"
         query.refuse_others()
         await wait_for_quota(request, self._frontend, QuotaKind.FETCH)
-        reservation = reserve(request)
-        try:
+        with reserve(request) as reservation:
             response = await self._respond(request, lease_request, wait_ms, reservation, (is_raw, as_base64))
-        except BaseException:
-            reservation.give_back()
-            raise
-        self._frontend.count(QuotaKind.FETCH, caller(request), len(response.body))
-        return ReservedResponse(response, reservation)
+            self._frontend.count(QuotaKind.FETCH, caller(request), len(response.body))
+            return ReservedResponse(response, reservation)
 
     async def _respond(
         self,

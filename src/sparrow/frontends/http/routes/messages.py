@@ -56,14 +56,10 @@ class _Messages:
     async def read(self, request: Request) -> Response:
         read_request = self._read_request(request)
         await wait_for_quota(request, self._frontend, QuotaKind.FETCH)
-        reservation = reserve(request)
-        try:
+        with reserve(request) as reservation:
             response = await self._page(request, read_request, reservation)
-        except BaseException:
-            reservation.give_back()
-            raise
-        self._frontend.count(QuotaKind.FETCH, caller(request), len(response.body))
-        return ReservedResponse(response, reservation)
+            self._frontend.count(QuotaKind.FETCH, caller(request), len(response.body))
+            return ReservedResponse(response, reservation)
 
     async def _page(self, request: Request, read_request: ReadRequest, reservation: Reservation) -> Response:
         principal = caller(request)
@@ -85,8 +81,7 @@ class _Messages:
         Query(request).refuse_others()
         await wait_for_quota(request, self._frontend, QuotaKind.FETCH)
         path = request.path_params
-        reservation = reserve(request)
-        try:
+        with reserve(request) as reservation:
             record = await self._reader.record(
                 path["topic"],
                 _number("partition", path["partition"], MAX_PARTITION),
@@ -94,11 +89,8 @@ class _Messages:
                 reservation=reservation,
                 principal=caller(request),
             )
-        except BaseException:
-            reservation.give_back()
-            raise
-        self._frontend.count(QuotaKind.FETCH, caller(request), len(record.value or b""))
-        return ReservedResponse(raw_response(record), reservation)
+            self._frontend.count(QuotaKind.FETCH, caller(request), len(record.value or b""))
+            return ReservedResponse(raw_response(record), reservation)
 
     def _read_request(self, request: Request) -> ReadRequest:
         query, limits = Query(request), self._frontend.limits

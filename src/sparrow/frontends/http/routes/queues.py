@@ -56,8 +56,7 @@ class _Queues:
         subscriber = query.text("subscriber")
         as_base64 = query.choice("encoding", "text", ("text", "base64")) == "base64"
         query.refuse_others()
-        reservation = reserve(request)
-        try:
+        with reserve(request) as reservation:
             found = await self._queues.peek(
                 request.path_params["queue"],
                 limit,
@@ -72,10 +71,7 @@ class _Queues:
                 shown = await asyncio.to_thread(_page, found, as_base64=as_base64)
             else:
                 shown = _page(found, as_base64=as_base64)
-        except BaseException:
-            reservation.give_back()
-            raise
-        return ReservedResponse(json_response(shown), reservation)
+            return ReservedResponse(json_response(shown), reservation)
 
 
 def _page(found: Sequence[PeekedRecord], *, as_base64: bool) -> bytes:

@@ -49,15 +49,11 @@ class _Search:
             self._search = MessageSearch(self._frontend)
         wanted = self._wanted(request, SearchRequest)
         await wait_for_quota(request, self._frontend, QuotaKind.FETCH)
-        reservation = reserve(request)
-        try:
+        with reserve(request) as reservation:
             page = await self._search.search(wanted, reservation=reservation, principal=caller(request))
             body = _body(page)
-        except BaseException:
-            reservation.give_back()
-            raise
-        self._frontend.count(QuotaKind.FETCH, caller(request), len(body))
-        return ReservedResponse(Response(200, [(b"content-type", JSON.encode())], body), reservation)
+            self._frontend.count(QuotaKind.FETCH, caller(request), len(body))
+            return ReservedResponse(Response(200, [(b"content-type", JSON.encode())], body), reservation)
 
     def _wanted(self, request: Request, make: type[SearchRequest]) -> SearchRequest:
         query = Query(request)

@@ -16,14 +16,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import CorruptBatch, InvalidArgument, LeasedByAnother, SparrowError, Unavailable
-from sparrow.broker.queues.rules.settlement import Settlement, Verb
+from sparrow.broker.queues.rules.settlement import Verb
 from sparrow.frontends.batches import PartitionBatch, split_batches
 from sparrow.frontends.http.leases import (
     LeaseToken,
     of_another_queue,
     parse_token,
     queue_tag,
-    submit_settlements,
+    settle_all,
     token_text,
 )
 from sparrow.frontends.http.render_cache import Form, RenderedBatch
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sparrow.broker.queues.consumer import QueueConsumer
-    from sparrow.broker.queues.rules.settlement import Leased
+    from sparrow.broker.queues.rules.settlement import Leased, LeasedRange, Settlement
     from sparrow.frontends.http.sockets.channel import SocketContext
     from sparrow.frontends.http.sockets.client_frames import Settle, Subscribe
     from sparrow.frontends.transport.send_budget import Reservation
@@ -44,13 +44,8 @@ if TYPE_CHECKING:
 LEASE_BYTES: Final = 256 << 10
 MAX_RECORDS_AT_ONCE: Final = 10_000
 MAX_WAIT_MS: Final = 3_600_000
-MAX_SETTLEMENTS_PER_ITERATION: Final = 512
-"""Settlements that a queue gets before other tasks run."""
 RETRY_S: Final = 0.5
 """Delay before a lease is retried that could not be stored."""
-
-Range = tuple[int, int, int]
-"""First offset, last offset, delivery count."""
 
 _RESPONSES: Final[dict[type[Settle], tuple[Verb, str]]] = {
     Ack: (Verb.ACK, "acked"),
@@ -196,16 +191,16 @@ class QueueChannel(Channel):
                 )
 
     def _settle_quietly(
-        self, consumer: QueueConsumer, verb: Verb, leased: Leased, ranges: Sequence[Range], text: str = ""
+        self,
+        consumer: QueueConsumer,
+        verb: Verb,
+        leased: Leased,
+        ranges: Sequence[LeasedRange],
+        text: str = "",
     ) -> None:
         """Settle records that the client never got. If that fails, the lease expires."""
-        settlements = [
-            Settlement(
-                verb, leased.topic, leased.partition, first, last, leased.lease_ms, text, delivery=count
-            )
-            for first, last, count in ranges
-        ]
         with suppress(SparrowError):
+            settlements = leased.settlements(verb, leased.lease_ms, text, ranges)
             consumer.settle(settlements).add_done_callback(_look)
 
     # ── settling ──────────────────────────────────────────────────────────────────────────────────
@@ -251,10 +246,7 @@ def _settlement(consumer: QueueConsumer, verb: Verb, token: LeaseToken, frame: S
             f"the lease is of consumer {token.consumer!r}, this is {consumer.id!r}; to settle it "
             "after a reconnect, subscribe with the same consumer"
         )
-    delay_ms, text = _details(frame)
-    return Settlement(
-        verb, token.topic, token.partition, token.offset, token.offset, delay_ms, text, token.delivery
-    )
+    return token.settlement(verb, *_details(frame))
 
 
 def _details(frame: Settle) -> tuple[int, str]:
@@ -266,24 +258,7 @@ def _details(frame: Settle) -> tuple[int, str]:
     return -1, frame.reason if isinstance(frame, Reject) else ""
 
 
-async def settle_all(consumer: QueueConsumer, settlements: Sequence[Settlement]) -> list[SparrowError | None]:
-    """Return the outcome of each settlement once all are on stable storage. They are passed on in
-    portions, so that other tasks can run.
-
-    Raises:
-        UnknownQueue, StaleMember, NotAuthorized, Overloaded
-    """
-    handed: list[asyncio.Future[list[SparrowError | None]]] = []
-    for start in range(0, len(settlements), MAX_SETTLEMENTS_PER_ITERATION):
-        if start:
-            await asyncio.sleep(0)
-        handed.append(
-            await submit_settlements(consumer, settlements[start : start + MAX_SETTLEMENTS_PER_ITERATION])
-        )
-    return [outcome for each in handed for outcome in await each]
-
-
-def _within(leased: Leased, batch: PartitionBatch) -> list[Range]:
+def _within(leased: Leased, batch: PartitionBatch) -> list[LeasedRange]:
     """Return the ranges of a lease that lie in a batch."""
     base, last = batch.header.base_offset, batch.header.last_offset
     return [(max(a, base), min(b, last), count) for a, b, count in leased.ranges if a <= last and b >= base]

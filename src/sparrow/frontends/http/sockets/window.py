@@ -47,11 +47,6 @@ class Window:
         return len(self._buffered)
 
     @property
-    def may_read(self) -> bool:
-        """Return True if more may be read."""
-        return self.credit > 0 and not self._buffered
-
-    @property
     def may_send(self) -> bool:
         """Return True if a buffered record may be sent."""
         return self.credit > 0 and bool(self._buffered)
