@@ -30,9 +30,9 @@ def drain(
 ) -> int:
     """Let the broker that owns the data hand it over to one that stands by, and stand by itself.
 
-    Clients are told, what they were promised is kept, and they go on at the other broker. Exit code
-    0: it serves; 1: it does not after --wait; 69: there is no broker that could. A request counts
-    for a minute.
+    Clients are informed, what they were promised is kept, and they go on at the other broker. Exit
+    code 0: it serves; 1: it does not after --wait; 69: there is no broker that could. A request
+    counts for a minute.
     """
     found = asyncio.run(_ask(read_settings(config), _seconds(wait)))
     if as_json:
