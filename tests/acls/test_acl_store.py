@@ -16,7 +16,7 @@ from sparrow.base.errors import (
     UnknownProducer,
 )
 from sparrow.broker.access.access import Access
-from sparrow.broker.access.acl_store import KIND, Acls, StoredAuthorizer, encode_key
+from sparrow.broker.access.acl_store import KIND, AclService, StoredAuthorizer, encode_key
 from sparrow.broker.access.acls import AclBinding, AclFilter, PatternType, Permission
 from sparrow.broker.access.authz import SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
@@ -47,9 +47,9 @@ def rule(
     return AclBinding(kind, name, pattern, who, "*", operation, permission)
 
 
-async def loaded(meta: MemoryMetaStore) -> tuple[Acls, StoredAuthorizer]:
+async def loaded(meta: MemoryMetaStore) -> tuple[AclService, StoredAuthorizer]:
     authorizer = StoredAuthorizer()
-    acls = Acls(meta, authorizer, Access(authorizer))
+    acls = AclService(meta, authorizer, Access(authorizer))
     await acls.load()
     return acls, authorizer
 

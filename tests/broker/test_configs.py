@@ -21,7 +21,7 @@ from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.configs.changes import ConfigChange, ConfigOperation
-from sparrow.broker.configs.configs import ConfigResource, ConfigResourceType
+from sparrow.broker.configs.service import ConfigResource, ConfigResourceType
 from sparrow.meta.sqlite import SqliteMetaStore
 from sparrow.meta.store import Put
 from tests.broker.batches import batch

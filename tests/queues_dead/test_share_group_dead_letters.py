@@ -10,7 +10,7 @@ import pytest
 
 from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.configs.changes import ConfigChange, ConfigOperation
-from sparrow.broker.configs.configs import ConfigResource, ConfigResourceType
+from sparrow.broker.configs.service import ConfigResource, ConfigResourceType
 from sparrow.broker.queues.dead_letters.redrive import RedriveFilter
 from sparrow.broker.queues.rules.settlement import Verb
 from sparrow.model.queues import RedriveProgress

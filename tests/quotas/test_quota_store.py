@@ -9,8 +9,8 @@ from sparrow.base.errors import DirectoryUnreadable, DiskFull, InvalidArgument, 
 from sparrow.broker.access.access import Access
 from sparrow.broker.access.acl_store import StoredAuthorizer
 from sparrow.broker.access.authz import Principal
-from sparrow.broker.quotas.quotas import KIND, Quotas
 from sparrow.broker.quotas.rules import Component, Match, QuotaChange, QuotaKind
+from sparrow.broker.quotas.service import KIND, QuotaService
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put
 
@@ -22,10 +22,10 @@ KB = 1000.0
 
 async def loaded(
     meta: MemoryMetaStore, clock: ManualClock | None = None, *, open_to_all: bool = True
-) -> Quotas:
+) -> QuotaService:
     administrators = ["User:root", "User:ANONYMOUS"] if open_to_all else ["User:root"]
     authorizer = StoredAuthorizer(administrators)
-    quotas = Quotas(meta, clock or ManualClock(), Access(authorizer))
+    quotas = QuotaService(meta, clock or ManualClock(), Access(authorizer))
     await quotas.load()
     return quotas
 
@@ -136,7 +136,7 @@ async def test_no_client_is_throttled_for_its_requests_for_longer_than_a_second_
 async def test_client_ids_that_somebody_makes_up_do_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sparrow.broker.quotas.quotas.MAX_RATES", 50)
+    monkeypatch.setattr("sparrow.broker.quotas.service.MAX_RATES", 50)
     clock = ManualClock()
     quotas = await loaded(MemoryMetaStore(), clock)
     await quotas.alter([change(("client-id", None), producer_byte_rate=KB)])

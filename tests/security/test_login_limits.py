@@ -21,7 +21,7 @@ from sparrow.broker.access.credentials import upsertions_of
 from sparrow.broker.access.login_limits import FAILED, KNOWN, LoginLimits, network_of
 from sparrow.broker.access.scram import Mechanism
 from sparrow.broker.access.token_queue import TokenQueue
-from sparrow.broker.access.users import Users
+from sparrow.broker.access.users import UserService
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.server.logins import Logins
 from sparrow.server.tokens import Tokens
@@ -40,7 +40,7 @@ def limits(clock: ManualClock) -> LoginLimits:
 
 @pytest.fixture
 async def logins(limits: LoginLimits) -> Logins:
-    users = Users(MemoryMetaStore(), Access(AllowAll()))
+    users = UserService(MemoryMetaStore(), Access(AllowAll()))
     await users.load()
     await users.create(upsertions_of("ann", "pencil-2B"))
     return Logins(users, Tokens({"bob": "b-token"}), is_required=True, limits=limits)

@@ -11,15 +11,15 @@ from sparrow.broker.access.access import Access
 from sparrow.broker.access.authz import ANONYMOUS, AllowAll, Principal
 from sparrow.broker.access.credentials import upsertions_of
 from sparrow.broker.access.scram import Mechanism
-from sparrow.broker.access.users import Users
+from sparrow.broker.access.users import UserService
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.server.logins import Logins
 from sparrow.server.tokens import Tokens
 
 
 @pytest.fixture
-async def users() -> Users:
-    users = Users(MemoryMetaStore(), Access(AllowAll()))
+async def users() -> UserService:
+    users = UserService(MemoryMetaStore(), Access(AllowAll()))
     await users.load()
     await users.create(upsertions_of("ann", "pencil-2B"))
     return users

@@ -24,7 +24,7 @@ from sparrow.broker.access.acl_store import StoredAuthorizer
 from sparrow.broker.access.authz import AllowAll, Principal
 from sparrow.broker.access.credentials import Deletion, Upsertion, upsertions_of
 from sparrow.broker.access.scram import Mechanism
-from sparrow.broker.access.users import CONCURRENT_HASHES, MAX_REMEMBERED, Users
+from sparrow.broker.access.users import CONCURRENT_HASHES, MAX_REMEMBERED, UserService
 from sparrow.client.security import MECHANISMS, hash_password
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put
@@ -41,8 +41,8 @@ def passwords(user: str, password: str, *mechanisms: Mechanism) -> list[Upsertio
     return upsertions_of(user, password, mechanisms or tuple(Mechanism), 4096)
 
 
-async def users_over(meta: MemoryMetaStore) -> Users:
-    users = Users(meta, Access(AllowAll()))
+async def users_over(meta: MemoryMetaStore) -> UserService:
+    users = UserService(meta, Access(AllowAll()))
     await users.load()
     return users
 
@@ -53,7 +53,7 @@ async def meta() -> MemoryMetaStore:
 
 
 @pytest.fixture
-async def users(meta: MemoryMetaStore) -> Users:
+async def users(meta: MemoryMetaStore) -> UserService:
     return await users_over(meta)
 
 
@@ -61,7 +61,7 @@ def kinds(outcome: dict[str, object]) -> dict[str, object]:
     return {name: type(error) if error is not None else None for name, error in outcome.items()}
 
 
-def login(users: Users, mechanism: Mechanism, user: str, password: str) -> str | None:
+def login(users: UserService, mechanism: Mechanism, user: str, password: str) -> str | None:
     server, client = users.scram(mechanism), ScramClient(mechanism.hash_name, user, password)
     assert client.verify(server.receive(client.final(server.receive(client.first()))))
     return server.user
@@ -277,7 +277,7 @@ async def test_users_of_the_configuration_are_made_once_and_never_changed(users)
 
 
 async def test_every_operation_asks_for_permission(meta):
-    users = Users(meta, Access(StoredAuthorizer(allow_unnamed=False)))
+    users = UserService(meta, Access(StoredAuthorizer(allow_unnamed=False)))
     await users.load()
     ann = Principal("ann")
     for attempt in (

@@ -19,7 +19,7 @@ from sparrow.base.errors import (
 from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.broker import Broker
 from sparrow.broker.configs.changes import ConfigChange, ConfigOperation
-from sparrow.broker.configs.configs import ConfigResource, ConfigResourceType
+from sparrow.broker.configs.service import ConfigResource, ConfigResourceType
 from sparrow.broker.groups.share.member import ShareHeartbeat
 from sparrow.broker.groups.share.queues import BY_RESET
 from sparrow.broker.queues.rules.settlement import Settlement, Verb

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.errors import LogDamaged
 from sparrow.broker.access.access import Access
-from sparrow.broker.access.acl_store import Acls, StoredAuthorizer
+from sparrow.broker.access.acl_store import AclService, StoredAuthorizer
 from sparrow.broker.access.authz import SYSTEM, Authorizer, ReportingAuthorizer, ResourceType
 from sparrow.broker.access.login_limits import LoginLimits
 from sparrow.broker.access.sessions import Sessions
-from sparrow.broker.access.users import Users
+from sparrow.broker.access.users import UserService
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.topic import TOPIC_CONFIG, AuditTopic
-from sparrow.broker.configs.configs import Configs
 from sparrow.broker.configs.node import DEAD_LETTER_AUTO_CREATE, DEAD_LETTER_PREFIX
+from sparrow.broker.configs.service import ConfigService
 from sparrow.broker.configs.topic import DEAD_LETTERS_ENABLE, check_config
 from sparrow.broker.groups.assembly import BrokerGroups
 from sparrow.broker.groups.consumer.topics import TopicView
@@ -39,7 +39,7 @@ from sparrow.broker.queues.dead_letters.service import DeadLetterService
 from sparrow.broker.queues.persistence.state_store import StateStore
 from sparrow.broker.queues.registry import QueueRegistry
 from sparrow.broker.queues.service import QueueService
-from sparrow.broker.quotas.quotas import Quotas
+from sparrow.broker.quotas.service import QuotaService
 from sparrow.broker.record_service import RecordService
 from sparrow.broker.reload import Reload
 from sparrow.broker.sinks.coordinator import SinkCoordinator
@@ -130,23 +130,23 @@ class Parts:
         self._unwatch_topics = self.topic_registry.watch(self._topic_changed)
 
     async def _load_access(self) -> None:
-        self.users = Users(
+        self.users = UserService(
             self._meta,
             self._access,
             self._rules.expect_logins,
             self._sessions,
             audit=self._audit,
         )
-        self.acls = Acls(self._meta, self._rules, self._access, audit=self._audit)
+        self.acls = AclService(self._meta, self._rules, self._access, audit=self._audit)
         await self.acls.load()
 
     async def _load_settings(self) -> None:
         self.topic_registry = TopicRegistry(
             self._config, self._meta, self._logs, self._clock, measures=self._measures
         )
-        self.configs = Configs(self._config, self._meta, self.topic_registry, self._access, self._audit)
+        self.configs = ConfigService(self._config, self._meta, self.topic_registry, self._access, self._audit)
         await self.configs.load()
-        self.quotas = Quotas(self._meta, self._clock, self._access, self._audit)
+        self.quotas = QuotaService(self._meta, self._clock, self._access, self._audit)
         await self.quotas.load()
         self.pipelines = PipelineService(self._clock, self._access)
         self.cluster_id = await self._load_cluster_id()

@@ -21,7 +21,7 @@ from sparrow.client.security import MECHANISMS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sparrow.broker.access.users import Users
+    from sparrow.broker.access.users import UserService
     from sparrow.client.admin import Admin
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ def set_password(
 def list_users(broker: CommandTarget, *, data_dir: DataDir = None) -> int:
     """List users with their mechanisms."""
 
-    async def stored(users: Users) -> list[Any]:
+    async def stored(users: UserService) -> list[Any]:
         return list(users.listing(principal=_system()))
 
     found = _act(broker, data_dir, lambda admin: admin.list_users(), stored)
@@ -140,7 +140,7 @@ def _act(
     broker: CommandTarget,
     data_dir: str | None,
     ask: Callable[[Admin], Awaitable[T]],
-    in_data: Callable[[Users], Awaitable[T]],
+    in_data: Callable[[UserService], Awaitable[T]],
     *,
     makes: bool = False,
 ) -> T:
@@ -166,7 +166,7 @@ def _act(
         ) from None
 
 
-async def _in_data_dir(path: str, act: Callable[[Users], Awaitable[T]]) -> T:
+async def _in_data_dir(path: str, act: Callable[[UserService], Awaitable[T]]) -> T:
     from sparrow.broker.broker import Broker
 
     async with Broker(path) as broker:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sparrow.broker.access.login_limits import LoginAttempt
     from sparrow.broker.access.scram import Mechanism
-    from sparrow.broker.access.users import Users
+    from sparrow.broker.access.users import UserService
     from sparrow.server.tokens import Tokens
 
 
@@ -35,7 +35,7 @@ class Logins:
     """
 
     def __init__(
-        self, users: Users, tokens: Tokens, *, is_required: bool, limits: LoginLimits | None = None
+        self, users: UserService, tokens: Tokens, *, is_required: bool, limits: LoginLimits | None = None
     ) -> None:
         self._limits = limits or LoginLimits(SystemClock())
         self._users = users

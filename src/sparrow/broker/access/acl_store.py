@@ -208,7 +208,7 @@ class StoredAuthorizer:
                 _LOG.exception("a watcher of the access rules failed")
 
 
-class Acls:
+class AclService:
     """The operations on rules, and their store. Loop thread only.
 
     Args:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.access.scram import Credential, Mechanism, ScramServer
-    from sparrow.broker.access.users import Users
+    from sparrow.broker.access.users import UserService
 
 T = TypeVar("T")
 log = logging.getLogger("sparrow.logins")
@@ -222,7 +222,7 @@ class LoginLimits:
 class LimitedUsers:
     """The users of a broker behind the limits of wrong logins."""
 
-    def __init__(self, users: Users, limits: LoginLimits) -> None:
+    def __init__(self, users: UserService, limits: LoginLimits) -> None:
         self._users = users
         self._limits = limits
 

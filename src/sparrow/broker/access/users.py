@@ -69,7 +69,7 @@ broker runs on.
 MAX_WAITING_FOR_HASH: Final = 1_000
 
 
-class Users:
+class UserService:
     """All users of a broker. Loop thread only.
 
     Args:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from sparrow.broker.quotas.rules import QuotaKind
 
 if TYPE_CHECKING:
-    from sparrow.broker.quotas.quotas import Quotas
+    from sparrow.broker.quotas.service import QuotaService
     from sparrow.frontends.kafka.call import Call
 
 
@@ -72,7 +72,7 @@ def max_fetch_bytes(call: Call, wanted: int) -> int:
     return wanted if most is None else min(wanted, most)
 
 
-def counts_requests(quotas: Quotas) -> bool:
+def counts_requests(quotas: QuotaService) -> bool:
     """Return True if the time of requests must be measured."""
     return quotas.is_limited(QuotaKind.REQUEST)
 

@@ -12,8 +12,8 @@ from kio.static.primitive import i8, i32
 from sparrow.broker.access.acls import PatternType, Permission
 from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.broker.configs.changes import ConfigOperation
-from sparrow.broker.configs.configs import ConfigResourceType
 from sparrow.broker.configs.description import ConfigSource
+from sparrow.broker.configs.service import ConfigResourceType
 from sparrow.broker.configs.values import ConfigType
 from sparrow.model.access import CLUSTER_NAME
 

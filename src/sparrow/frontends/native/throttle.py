@@ -15,7 +15,7 @@ from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.quotas.rules import QuotaKind
 
 if TYPE_CHECKING:
-    from sparrow.broker.quotas.quotas import Quotas
+    from sparrow.broker.quotas.service import QuotaService
 
 PINGS_PER_IDLE_TIMEOUT = 6
 DEFAULT_PING_INTERVAL_S = 10.0
@@ -47,7 +47,7 @@ class Throttle:
 
     def __init__(
         self,
-        quotas: Quotas,
+        quotas: QuotaService,
         pause: Callable[[], None],
         resume: Callable[[], None],
         ping: Callable[[], None],

@@ -25,7 +25,7 @@ from kio.schema.list_config_resources.v1.response import ListConfigResourcesResp
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.configs.changes import ConfigChange
-from sparrow.broker.configs.configs import ConfigResource, ConfigResourceType
+from sparrow.broker.configs.service import ConfigResource, ConfigResourceType
 from sparrow.frontends.kafka.call import NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
 from sparrow.frontends.kafka.wire_codes import (

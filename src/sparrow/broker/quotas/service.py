@@ -53,7 +53,7 @@ no client is delayed longer at a time.
 """
 
 
-class Quotas:
+class QuotaService:
     """The operations on quotas, `broker.quotas`, their store, and the rates of the clients. Loop
     thread only.
     """

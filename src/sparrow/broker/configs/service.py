@@ -96,7 +96,7 @@ _ACTIONS: Final = {each: f"{each.value.replace('-', '_')}.configure" for each in
 _ALL_NODES: Final = ConfigResource(ConfigResourceType.BROKER, "")
 
 
-class Configs:
+class ConfigService:
     """All configurations. Loop thread only. Changes are durable when `alter` or `replace`
     returns.
     """
