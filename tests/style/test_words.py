@@ -104,6 +104,9 @@ ALLOWED_MODULES: Final = {
 _RIDDLES: Final = re.compile(
     r'^\s*r?"""(What|Whether|How|Who|Whoever|Whose|So much|So many|Of)\b', re.MULTILINE
 )
+_RIDDLE_IN_TEXT: Final = re.compile(
+    r"[.!?][ \n]+(?:# )?(?:What|Whether|Who|Whoever|Whose|How|Of|So much|So many) [a-z][^.?]*\."
+)
 _TRANSLATED: Final = re.compile(
     r"\b(?:that which|of its own accord|comes? to be|(?:is|are) owed|told|stands?(?! (?:by|for|still)\b)"
     r"|[Tt]here, too|[Pp]ut aside|put_back|take_back|pass_on|dead_lettering)\b"
@@ -170,6 +173,12 @@ def test_words_have_one_meaning_and_things_one_word() -> None:
 
 def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     found = [f"{path}:{line}: {text}" for path, line, text in located(_RIDDLES, everything())]
+    assert not found, "\n".join(found)
+
+
+def test_sentences_of_the_source_name_their_subject() -> None:
+    texts = {path: text for path, text in sources().items() if not path.startswith("sparrow/cluster/")}
+    found = [f"src/{path}:{line}: {text}" for path, line, text in located(_RIDDLE_IN_TEXT, texts)]
     assert not found, "\n".join(found)
 
 

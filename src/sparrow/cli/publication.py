@@ -1,7 +1,8 @@
 """A run that publishes many messages and counts their outcomes.
 
-Deliveries are looked at in the order of the input, so a failure is named by its line. What waits is
-bounded by the producer's room (`max_pending_bytes`), whatever the length of the input.
+Deliveries are looked at in the order of the input, so a failure is named by its line. Waiting
+messages have a limit of memory, the producer's room (`max_pending_bytes`), whatever the length of
+the input.
 """
 
 from __future__ import annotations

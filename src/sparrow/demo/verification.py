@@ -3,9 +3,9 @@ Nothing is taken from the demonstration's own memory.
 
 The topic of handled commits has one partition, and a worker writes there before it acknowledges. So
 a child that was delivered after its parents were acknowledged is behind the first lines of all of
-them, whatever happened to the workers. What the pipeline made is compared with what plain Python
-makes of the same commits: the table row by row, and the topic of sums (commits, files changed and
-merges by author and week) key by key.
+them, whatever happened to the workers. The results of the pipeline are compared with those of plain
+Python from the same commits: the table row by row, and the topic of sums (commits, files changed
+and merges by author and week) key by key.
 """
 
 from __future__ import annotations

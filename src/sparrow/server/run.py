@@ -100,7 +100,8 @@ async def _serve_in_cluster(config: ServerConfig, read_again: Callable[[], Serve
 
 async def _run_until(stopped: asyncio.Future[str], server: Server, config: ServerConfig) -> None:
     ready = await server.start()
-    # What exists now lives until the end, so the garbage collector need not look at it again.
+    # Objects that exist now live until the end, so the garbage collector need not look at them
+    # again.
     gc.freeze()
     gc.enable()
     freezing = asyncio.get_running_loop().create_task(_freeze_what_is_loaded_later())

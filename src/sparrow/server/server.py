@@ -3,7 +3,7 @@ each other.
 
 Start: the data directory, the broker, what the configuration declares, the frontends, the ready
 file. Stop: the frontends drain (accept no connection, finish what was promised, notify the
-clients), then the broker closes its data. The stop is bounded in time. What it would cut short is
+clients), then the broker closes its data. The stop is bounded in time. Work that it cuts short is
 not acknowledged, so no promise depends on it.
 """
 

@@ -6,9 +6,9 @@ task), and `gc.freeze` keeps them out of the collection that PySpark runs after 
 less for each).
 
 Nothing here opens a socket or starts a thread, since neither outlives a fork; libraries that start
-threads when they are loaded are limited to one. What cannot be loaded here is loaded, or fails, in
-the worker, where the error reaches its user. The processes on the driver in which Spark plans come
-out of `pyspark.daemon` whatever is set, and load what they need themselves.
+threads when they are loaded are limited to one. A module that cannot be loaded here is loaded, or
+fails, in the worker, where the error reaches its user. The processes on the driver in which Spark
+plans come out of `pyspark.daemon` whatever is set, and load what they need themselves.
 """
 
 from __future__ import annotations

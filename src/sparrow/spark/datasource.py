@@ -5,8 +5,8 @@ Spark creates this object from options in one process and sends it to others, so
 its options. Every part is loaded only when it is asked for.
 
 For each micro-batch of a sink two processes create a writer, and PySpark collects garbage in both
-of them afterwards. What they have loaded by then is never garbage, and takes 25 ms of a processor
-to scan: it is exempted.
+of them afterwards. Modules that are loaded by then are never garbage, and take 25 ms of a
+processor to scan: they are exempted.
 """
 
 from __future__ import annotations

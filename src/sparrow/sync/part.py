@@ -10,7 +10,8 @@ compares the names of both clients. Rejected: a generated file, which is as long
 replaces and must be made again after each change; classes that are filled by a loop, of which type
 checkers would see nothing without a stub of that length.
 
-What differs for threads is written by hand in the class: iterating, contexts, signals, deliveries.
+Parts that differ for threads are written by hand in the class: iterating, contexts, signals,
+deliveries.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Quotas: their entities, which one applies to a client, and which a filter selects. Pure.
 
 An entity is a user, a client id, both, or an address; each part has a name or is the default of its
-type (KIP-13, KIP-546, KIP-612). Of several quotas that fit a client the most specific applies, a
-user's before a client id's:
+type (KIP-13, KIP-546, KIP-612). The most specific quota that fits a client applies, a user's
+before a client id's:
 
     (user, client id) · (user, default client id) · (user)
     (default user, client id) · (default user, default client id) · (default user)

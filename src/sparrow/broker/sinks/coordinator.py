@@ -117,8 +117,8 @@ class SinkCoordinator:
         return not self.stages.of_sink(sink_id) and not self._locks.is_busy(sink_id)
 
     async def tick(self) -> None:
-        """Abort stages without a sign of life, and forget old single writes. What fails is left for
-        the next tick.
+        """Abort stages without a sign of life, and forget old single writes. A failure is
+        left for the next tick.
         """
         try:
             await self._expire()

@@ -136,7 +136,7 @@ class TransactionCoordinator:
         self._attempted = {each.transactional_id for each in self._table.active() if each.state in PREPARED}
 
     async def resume(self) -> None:
-        """Carry out what was decided before the start. What fails is tried again by `tick`."""
+        """Carry out what was decided before the start. `tick` tries failures again."""
         attempted = list(self._attempted)
         await self._locks.run_all(attempted, partial(self._finish, attempted))
 
@@ -144,7 +144,7 @@ class TransactionCoordinator:
         """Abort transactions that are open for too long, retry completions that failed, and forget
         unused ids.
 
-        What cannot be written is left for the next tick.
+        A failed write is left for the next tick.
         """
         try:
             await self._tick()
@@ -534,8 +534,8 @@ class TransactionCoordinator:
             apply()
 
     async def _finish(self, transactional_ids: Iterable[str]) -> None:
-        """Carry decisions out: write markers everywhere, those of one partition in one step. What
-        fails is left for the next tick.
+        """Carry decisions out: write markers everywhere, those of one partition in one step. A
+        failure is left for the next tick.
         """
         due = [each for each in map(self._table.get, transactional_ids) if each.state in PREPARED]
         by_partition: defaultdict[TopicPartition, list[Transaction]] = defaultdict(list)

@@ -111,7 +111,7 @@ def _check_host(host: str) -> None:
     if len(host) > 253 or not _HOST.fullmatch(host):
         raise _fault(f" has {host[:80]!r} for a host, which is neither a name nor an address")
     if _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
-        # What resolvers make of 2130706433, 0x7f.1 or 0177.0.0.1 is an address in disguise.
+        # Resolvers take 2130706433, 0x7f.1 and 0177.0.0.1 for addresses: they are ones in disguise.
         raise _fault(f" has {host!r} for a host; write an IPv4 address as four decimal numbers")
 
 

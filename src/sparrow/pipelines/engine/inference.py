@@ -75,7 +75,7 @@ def _kind(value: Any) -> Kind:
 
 
 def _merged(one: Kind, other: Kind) -> Kind:
-    # Of two equal kinds the first stays: objects are equal in any order of their fields.
+    # The first of two equal kinds stays: objects are equal in any order of their fields.
     if other is None or one == other:
         return one
     if one is None:

@@ -8,7 +8,7 @@
                          responds with it
     0x04 consume-empty   nothing
 
-`length` counts type, timestamp and payload. Of 0x02 and 0x03 it leaves out the two bytes that are
+`length` counts type, timestamp and payload. For 0x02 and 0x03 it leaves out the two bytes that are
 the lengths of topic and key: the frame is two bytes longer than it says. Other types are skipped,
 as the original skips them.
 """

@@ -123,7 +123,7 @@ class Headers:
 
     def misplaced(self, is_wrong: Bools) -> Int64s:
         """Return the batches whose base offset does not fit between their neighbours', which no CRC
-        covers; batches in `is_wrong` are not neighbours. Of two that overlap it is the one without
+        covers; batches in `is_wrong` are not neighbours. If two overlap, it is the one without
         which the others fit, or both.
         """
         numbers = np.flatnonzero(~is_wrong)

@@ -107,8 +107,8 @@ class SourceTopics:
         return found
 
     def estimated_ends(self, points: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-        """Return, by partition, the offset at which about this many bytes from an offset end. What
-        is gone is left out.
+        """Return, by partition, the offset at which about this many bytes from an offset end.
+        Deleted topics and partitions are left out.
         """
         found: dict[TopicPartition, int] = {}
         keys = list(points)

@@ -152,8 +152,8 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
         return HeartbeatResponse(after.member_id, after.epoch, after.assigned if is_known_to_client else None)
 
     def leave(self, beat: Heartbeat) -> None:
-        """Remove a member (epoch -1), or let a static one leave for a while (-2). What it has is
-        free at once, or kept for its instance.
+        """Remove a member (epoch -1), or let a static one leave for a while (-2). Its
+        partitions are free at once, or kept for its instance.
 
         Raises:
             UnknownMember, FencedInstance

@@ -285,9 +285,7 @@ def _in_use(queue: Queue) -> GroupNotEmpty:
 
 
 def _progress(queue: Queue, source: QueueSource) -> GroupProgress:
-    """Return the progress in a partition. Of several subscribers the one that is furthest behind
-    counts.
-    """
+    """Return the progress in a partition. The subscriber that is furthest behind counts."""
     number, end = source.number, source.partition.visible_end
     subscriber = min(queue.state.subscribers.values(), key=lambda each: each.starts[number])
     start = min(max(subscriber.starts[number], source.partition.start_offset), end)

@@ -153,8 +153,8 @@ class StateSnapshot:
         """Return writes that turn the entries into those of a queue with these subscribers. New
         subscribers get everything that others have still to do.
 
-        What every present subscriber has finished stays so; entries of subscribers that are not
-        named are deleted.
+        Records that every present subscriber has finished stay so; entries of subscribers that are
+        not named are deleted.
         """
         names = subscribers or (ONE_OF,)
         writes: list[Write] = []

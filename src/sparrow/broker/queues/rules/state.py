@@ -133,8 +133,8 @@ class QueueState:
         self.scanned[source] = start
 
     def next_unscanned(self, source: int, end: int) -> int:
-        """Return the first offset before `end` that must be scanned, or `end`. What all subscribers
-        have finished need not be read again, unless its ids count.
+        """Return the first offset before `end` that must be scanned, or `end`. Records that all
+        subscribers have finished need not be read again, unless their ids count.
         """
         offset = self.scanned[source]
         if self._parents is not None:

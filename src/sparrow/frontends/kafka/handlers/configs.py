@@ -115,8 +115,8 @@ def _configs(wanted: DescribeConfigsResource, call: Call) -> list[DescribedConfi
 
 
 def _node_configs(call: Call) -> dict[str, str]:
-    """Return the configurations of this broker. Of several listeners, the one that the client is
-    connected to is shown.
+    """Return the configurations of this broker. The listener that the client is connected to
+    is shown.
     """
     frontend, listener = call.frontend, call.connection.listener
     limits = frontend.limits

@@ -7,7 +7,7 @@ repeated after a failure may leave rows twice.
 With `key`, rows of a key replace each other, and repeating a batch changes nothing: the batch is
 written to a staging table (`<table>_sparrow`), and one MERGE copies it as a whole. The database
 must support MERGE of the SQL standard (PostgreSQL 15, Oracle, SQL Server, Db2, Derby, H2 do; MySQL
-does not). Of several rows of a key in one batch the one of the newest message wins if the steps
+does not). If a batch has several rows of a key, the row of the newest message wins if the steps
 have kept `_timestamp`, `_partition` and `_offset`; otherwise any.
 """
 
