@@ -54,6 +54,11 @@ ACTS: dict[tuple[str, str], tuple[str, Any]] = {
     ("POST", f"{ONE}/pause"): ("webhook.pause", None),
     ("POST", f"{ONE}/resume"): ("webhook.resume", None),
     ("POST", f"{ONE}/rotate-secret"): ("webhook.rotate_secret", None),
+    ("PUT", "/v1/schedules/{schedule}"): ("schedule.put", {"queue": "secret-queue", "every": "2h"}),
+    ("DELETE", "/v1/schedules/{schedule}"): ("schedule.delete", None),
+    ("POST", "/v1/schedules/{schedule}/pause"): ("schedule.pause", None),
+    ("POST", "/v1/schedules/{schedule}/resume"): ("schedule.resume", None),
+    ("POST", "/v1/schedules/{schedule}/run"): ("schedule.run", None),
     ("POST", "/v1/users"): ("user.create", {"name": "new", "password": "a password"}),
     ("PUT", "/v1/users/{user}"): ("user.password", {"password": "another password"}),
     ("DELETE", "/v1/users/{user}"): ("user.delete", None),
@@ -96,6 +101,8 @@ async def served(path: Path, make_http: MakeHttp) -> AsyncIterator[tuple[Http, R
         await broker.queues.create("secret-queue", ["secret"], principal=SYSTEM)
         await broker.queues.redrive("secret-queue", principal=SYSTEM)
         await broker.webhooks.put("secret-queue", "hook", {"url": "https://example.org"}, principal=SYSTEM)
+        schedule = {"queue": "secret-queue", "every": "1h"}
+        await broker.schedules.put("secret-schedule", schedule, principal=SYSTEM)
         await broker.users.create(
             upsertions_of("alice", "a password", mechanisms=(Mechanism.SHA_256,)), principal=SYSTEM
         )

@@ -50,6 +50,11 @@ ACTS: dict[str, tuple[str, dict[str, Any]]] = {
     "webhook.pause": ("webhook.pause", {}),
     "webhook.resume": ("webhook.resume", {}),
     "webhook.rotate_secret": ("webhook.rotate_secret", {}),
+    "schedule.put": ("schedule.put", {"name": "other"}),
+    "schedule.delete": ("schedule.delete", {}),
+    "schedule.pause": ("schedule.pause", {}),
+    "schedule.resume": ("schedule.resume", {}),
+    "schedule.run": ("schedule.run", {}),
     "sink.delete": ("sink.delete", {}),
     "broker.reload": ("broker.reload", {}),
     "user.create": ("user.create", {}),
@@ -81,6 +86,8 @@ OTHERS = {
     "queue.redrive_progress",
     "webhook.describe",
     "webhook.list",
+    "schedule.describe",
+    "schedule.list",
     "sink.stage",
     "sink.commit",
     "sink.abort",
@@ -112,6 +119,8 @@ async def served(path: Path) -> AsyncIterator[tuple[Listener, Recorder]]:
         await broker.queues.create("secret-queue", ["secret"], principal=SYSTEM)
         await broker.queues.redrive("secret-queue", principal=SYSTEM)
         await broker.webhooks.put("secret-queue", "hook", {"url": "https://example.org"}, principal=SYSTEM)
+        schedule = {"queue": "secret-queue", "every": "1h"}
+        await broker.schedules.put("secret-schedule", schedule, principal=SYSTEM)
         await broker.sinks.stage(
             "secret-sink", Caller("q", "r", 0), task=0, attempt=0, timeout_ms=60_000, principal=SYSTEM
         )

@@ -43,10 +43,14 @@ FULL: Mapping[str, object] = {
         },
         "mails": {"webhooks": {"x": {"url": "https://x.example.org", "format": "json", "rate": 5}}},
     },
+    "schedules": {
+        "nightly": {"queue": "emails", "cron": "30 2 * * *", "time_zone": "Europe/Berlin", "value": {"a": 1}},
+        "pulse": {"queue": "mails", "every": "15m"},
+    },
     "acls": [{"principal": "ann", "operations": ["read", "write"], "topic": "orders"}],
 }
 NEVER = 1_000_000
-OWN = {"topic", "queue", "queue-start", "webhook", "acl"}
+OWN = {"topic", "queue", "queue-start", "webhook", "schedule", "acl"}
 """Kinds of entries that declarations are kept in."""
 
 

@@ -37,6 +37,7 @@ PAGES = {
     "webhooks": "queues/emails/webhooks",
     "groups": "groups",
     "group": "groups/billing",
+    "schedules": "schedules",
     "pipelines": "pipelines",
     "access": "access",
     "users": "access/users",

@@ -120,6 +120,28 @@ def test_pipelines_are_a_graph_with_states_rates_and_errors(tab: Tab) -> None:
     expect(table).to_contain_text("warehouse.orders")
 
 
+def test_schedules_are_added_run_paused_and_deleted(tab: Tab) -> None:
+    page = tab.open("schedules", "Schedules")
+    page.get_by_role("button", name="Add schedule").click()
+    dialog = page.get_by_role("dialog", name="Add schedule")
+    for label, text in {"Name": "nightly", "Queue": "emails", "Cron line": "0 0 30 2 *"}.items():
+        dialog.get_by_label(label).fill(text)
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    expect(dialog).to_contain_text("never be due")
+    dialog.get_by_label("Cron line").fill("30 2 * * *")
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("button", name="nightly").click()
+    shown = page.get_by_role("dialog", name="nightly")
+    expect(shown.get_by_role("listitem")).to_have_count(5)
+    shown.get_by_role("button", name="Run now").click()
+    expect(shown).to_contain_text("1, 0 skipped, 0 failed")
+    shown.get_by_role("button", name="Pause").click()
+    expect(shown).to_contain_text("None: it is paused.")
+    shown.get_by_role("button", name="Delete schedule").click()
+    tab.confirm("nightly", "Delete schedule")
+    expect(page.get_by_text("No schedule: nothing publishes jobs at certain times.")).to_be_visible()
+
+
 def test_rules_are_added_shown_as_a_matrix_tested_and_removed(tab: Tab, api: Api) -> None:
     page = tab.open("access", "Access")
     page.get_by_role("button", name="Add rule").click()

@@ -523,6 +523,43 @@ SUBSCRIBERS = [
 
 USER = {"name": "alice", "password": "long enough", "mechanisms": ["SCRAM-SHA-256"], "iterations": 4096}
 ALICE = "/v1/users/alice"
+NIGHTLY = "/v1/schedules/nightly"
+SCHEDULE = {
+    "queue": "emails",
+    "cron": "30 2 * * MON-FRI",
+    "time_zone": "Europe/Berlin",
+    "value": {"kind": "nightly"},
+    "key": "k",
+    "headers": {"a": "b"},
+    "priority": 7,
+    "ttl": "1h",
+    "misfire": "skip",
+    "overlap": "run_once",
+}
+SCHEDULES = [
+    *FILL,
+    get("/v1/schedules"),
+    get("/v1/schedules/nightly"),
+    Ask("PUT", "/v1/schedules/nightly", SCHEDULE),
+    Ask("PUT", "/v1/schedules/nightly", SCHEDULE),
+    Ask("PUT", "/v1/schedules/pulse", {"queue": "emails", "every": 90_000, "value_base64": "AP8="}),
+    get("/v1/schedules/nightly"),
+    get("/v1/schedules?queue=emails&pattern=p*"),
+    get("/v1/schedules?queue=missing"),
+    Ask("PUT", "/v1/schedules/lost", {"queue": "missing", "every": "1m"}),
+    Ask("PUT", "/v1/schedules/none", {"queue": "emails"}),
+    Ask("PUT", "/v1/schedules/never", {"queue": "emails", "cron": "0 0 30 2 *"}),
+    Ask("PUT", "/v1/schedules/zone", {"queue": "emails", "cron": "@daily", "time_zone": "Mars/Olympus"}),
+    Ask("PUT", "/v1/schedules/soon", {"queue": "emails", "every": "10ms"}),
+    Ask("PUT", "/v1/schedules/nightly", {"cron": "@daily"}),
+    *faults("PUT", "/v1/schedules/nightly", {"queue": "emails", "every": "1m", "priority": 3})[14:],
+    *(post(f"/v1/schedules/{name}/{verb}") for verb in ("pause", "resume") for name in ("pulse", "missing")),
+    post("/v1/schedules/nightly/run"),
+    post("/v1/schedules/missing/run"),
+    Ask("DELETE", "/v1/schedules/missing"),
+    Ask("DELETE", "/v1/schedules/pulse"),
+    get("/v1/schedules"),
+]
 USERS = [
     get("/v1/users"),
     post("/v1/users", USER),
@@ -734,6 +771,11 @@ ALL_ROUTES = [
     Ask("PUT", ONE, {}),
     Ask("DELETE", ONE),
     *(post(f"{ONE}/{verb}") for verb in ("pause", "resume", "rotate-secret")),
+    get("/v1/schedules"),
+    Ask("PUT", NIGHTLY, {"queue": "emails", "every": "1h"}),
+    get(NIGHTLY),
+    *(post(f"{NIGHTLY}/{verb}") for verb in ("pause", "resume", "run")),
+    Ask("DELETE", NIGHTLY),
     get("/v1/users"),
     post("/v1/users", {"name": "new", "password": "long enough"}),
     Ask("PUT", ALICE, {"password": "long enough"}),
@@ -862,6 +904,7 @@ SCENARIOS = {
     "leases": _scenario(LEASES),
     "dead_letters": _scenario(DEAD_LETTERS),
     "subscribers": _scenario(SUBSCRIBERS),
+    "schedules": _scenario(SCHEDULES),
     "users": _scenario(USERS),
     "acls": _scenario(ACLS),
     "broker": _scenario(BROKER),

@@ -37,6 +37,7 @@ person: what failed, where, and what to do.
     │   ├── UnknownTransaction    UNKNOWN_TRANSACTION
     │   ├── UnknownQueue          UNKNOWN_QUEUE
     │   ├── UnknownWebhook        UNKNOWN_WEBHOOK
+    │   ├── UnknownSchedule       UNKNOWN_SCHEDULE
     │   ├── UnknownSink           UNKNOWN_SINK
     │   └── UnknownGroup          UNKNOWN_GROUP
     ├── Conflict                  the state of the broker forbids the call
@@ -317,6 +318,12 @@ class UnknownWebhook(NotFound):
     """The queue has no webhook of that name."""
 
     code = "UNKNOWN_WEBHOOK"
+
+
+class UnknownSchedule(NotFound):
+    """There is no schedule of that name."""
+
+    code = "UNKNOWN_SCHEDULE"
 
 
 class UnknownSink(NotFound):

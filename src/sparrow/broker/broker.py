@@ -127,6 +127,7 @@ class Broker:
         self._audit_topic = await self.parts.open_audit_topic()
         self.started_at_ms = self.clock.wall_ms()
         self._is_open = True
+        parts.scheduler.begin()
 
     async def _open_stores(self, opened: AsyncExitStack) -> None:
         """Take the given stores, or open those of the data directory; `opened` closes the latter
@@ -155,6 +156,7 @@ class Broker:
         self.idempotency = parts.idempotency
         self.sinks = parts.sinks
         self.webhooks = parts.webhooks
+        self.schedules = parts.schedules
         self.pipelines = parts.pipelines
         self.users = parts.users
         self.acls = parts.acls

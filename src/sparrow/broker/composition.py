@@ -42,6 +42,11 @@ from sparrow.broker.queues.service import QueueService
 from sparrow.broker.quotas.service import QuotaService
 from sparrow.broker.record_service import RecordService
 from sparrow.broker.reload import Reload
+from sparrow.broker.schedules.registry import ScheduleRegistry
+from sparrow.broker.schedules.scheduler import Scheduler
+from sparrow.broker.schedules.service import ScheduleService
+from sparrow.broker.schedules.targets import ScheduleTargets
+from sparrow.broker.schedules.waves import Waves
 from sparrow.broker.sinks.coordinator import SinkCoordinator
 from sparrow.broker.sinks.service import SinkService
 from sparrow.broker.topics.registry import TopicRegistry
@@ -125,6 +130,7 @@ class Parts:
             self._load_sinks,
             self._load_queues,
             self._load_webhooks,
+            self._load_schedules,
         ):
             await step()
         self._unwatch_topics = self.topic_registry.watch(self._topic_changed)
@@ -271,6 +277,27 @@ class Parts:
         self.webhooks = WebhookService(webhooks, self.queue_registry, self._clock, self._access, self._audit)
         self.users.when_deleted.append(self.webhooks.owner_deleted)
 
+    async def _load_schedules(self) -> None:
+        registry = self.schedule_registry = ScheduleRegistry(self._meta, self._clock)
+        await registry.load()
+        waves = Waves(
+            registry,
+            self.topic_registry,
+            self._meta,
+            self._clock,
+            new_producer_id=self._new_producer_id,
+            lateness=self._measures.schedule_lateness,
+        )
+        await waves.load()
+        targets = self.schedule_targets = ScheduleTargets(
+            self.queue_registry, self.topic_registry, self._access
+        )
+        self.scheduler = Scheduler(registry, targets, waves, self._clock)
+        self.schedules = ScheduleService(
+            registry, targets, waves, self._clock, access=self._access, audit=self._audit
+        )
+        self.users.when_deleted.append(self.schedules.owner_deleted)
+
     # ── callbacks of the parts ────────────────────────────────────────────────────────────────────
 
     def _view_topic(self, name: str) -> TopicView | None:
@@ -339,6 +366,7 @@ class Parts:
 
     async def close(self) -> None:
         """Settle running work, and write checkpoints; the stores stay open."""
+        await self.scheduler.close()
         await self.topic_registry.record_checks.close()
         await self.idempotency.close()
         await self.webhook_registry.close()

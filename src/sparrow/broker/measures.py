@@ -81,6 +81,8 @@ class Measures:
         """Seconds from the arrival of a publish at its partition to the page cache."""
         self.publish = Histogram()
         """Seconds from the arrival of a publish that waits for stable storage until it is there."""
+        self.schedule_lateness = Histogram()
+        """Seconds from the time at which a job of a schedule was due until it is stored."""
         self.appended = self.append.observe
         self.published = self.publish.observe
         self.failed_logins: Counter[str] = Counter()

@@ -22,6 +22,7 @@ from sparrow.cli import (
     publish,
     queues,
     quotas,
+    schedules,
     sinks,
     status,
     top,
@@ -67,6 +68,7 @@ app.command("publish")(publish.publish)
 app.command("consume")(consume.consume)
 app.add_typer(groups.app, name="group")
 app.add_typer(queues.app, name="queue")
+app.add_typer(schedules.app, name="schedule")
 app.add_typer(sinks.app, name="sink")
 app.add_typer(users.app, name="user")
 app.add_typer(acls.app, name="acl")

@@ -1,5 +1,6 @@
-"""Administration: topics, groups, users, webhooks, sinks, the broker; queues in `queue_admin.py`.
-One method for each operation of the protocol; results are those of `results.py`.
+"""Administration: topics, groups, users, webhooks, sinks, the broker; queues in `queue_admin.py`,
+schedules in `schedule_admin.py`. One method for each operation of the protocol; results are those
+of `results.py`.
 
 Reads are repeated over a lost connection. A change during which the connection is lost raises
 `ConnectionLost`: check whether it took effect before repeating it.
@@ -34,6 +35,7 @@ from sparrow.client.results import (
     UserListing,
     WebhookDescription,
 )
+from sparrow.client.schedule_admin import ScheduleAdmin
 from sparrow.client.security import ITERATIONS, MECHANISMS, hash_password
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ ALL_PARTITIONS = -1
 BROKERS_CHOICE = -1
 
 
-class Admin(QueueAdmin):
+class Admin(QueueAdmin, ScheduleAdmin):
     """The administration of a broker, `client.admin`. Every method may raise `ConnectionLost`,
     `TimedOut` and `NotAuthorized`, besides the errors that it names.
     """

@@ -22,6 +22,7 @@ from sparrow.model.queues import (
     RedriveProgress,
     SubscriberStatistics,
 )
+from sparrow.model.schedules import ScheduleDescription, ScheduledJob, ScheduleStatistics
 from sparrow.model.sinks import SinkDescription, StageDescription
 from sparrow.model.status import Attention, BrokerHistory, BrokerStatus, MessageRates
 from sparrow.model.topics import (
@@ -57,6 +58,9 @@ __all__ = [
     "RedriveProgress",
     "ReloadedConfig",
     "RemovedBatch",
+    "ScheduleDescription",
+    "ScheduleStatistics",
+    "ScheduledJob",
     "SinkDescription",
     "StageDescription",
     "SubscriberStatistics",

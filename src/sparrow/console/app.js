@@ -14,6 +14,7 @@ const PAGES = [
   { id: "topics", name: "Topics", key: "t", load: () => import("./pages/topics.js") },
   { id: "queues", name: "Queues", key: "q", load: () => import("./pages/queues.js") },
   { id: "groups", name: "Groups", key: "r", load: () => import("./pages/groups.js") },
+  { id: "schedules", name: "Schedules", key: "d", load: () => import("./pages/schedules.js") },
   { id: "pipelines", name: "Pipelines", key: "p", load: () => import("./pages/pipelines.js") },
   { id: "access", name: "Access", key: "a", load: () => import("./pages/access.js"), needs: "Describe" },
   { id: "connections", name: "Connections", key: "c", load: () => import("./pages/connections.js"), needs: "Describe" },

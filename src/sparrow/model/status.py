@@ -15,11 +15,13 @@ class Attention(Result, frozen=True):
     kind: Annotated[
         str,
         Meta(
-            description="disk, damage, dead_letters, oldest_job, lag, webhook, pipeline or paused.",
+            description="disk, damage, dead_letters, oldest_job, lag, webhook, pipeline, schedule or paused.",
         ),
     ]
     text: Annotated[str, Meta(description="A sentence for people.")]
-    resource_type: Annotated[str, Meta(description="queue, group, pipeline, webhook or broker.")] = "broker"
+    resource_type: Annotated[
+        str, Meta(description="queue, group, pipeline, webhook, schedule or broker.")
+    ] = "broker"
     resource: str = ""
     part: Annotated[str, Meta(description="Name of a webhook or a flow.")] = ""
 

@@ -52,6 +52,12 @@ QUEUE_HEADERS: Final = (
 queue.
 """
 
+SCHEDULE_NAME: Final = "schedule-name"
+SCHEDULE_TIME: Final = "schedule-time"
+"""Headers of a job of a schedule: the schedule's name, and the time at which the job was due (ms
+since the epoch, ASCII decimal). Queues ignore them.
+"""
+
 REDRIVE_COUNT: Final = "redrive-count"
 """Number of times the record was sent back from the dead letters; queues ignore it."""
 

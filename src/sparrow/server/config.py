@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from sparrow.broker.access.acls import AclBinding
     from sparrow.server.bootstrap.pipelines import PipelineDeclaration
     from sparrow.server.bootstrap.queues import QueueDeclaration
+    from sparrow.server.bootstrap.schedules import ScheduleDeclaration
     from sparrow.server.bootstrap.topics import TopicDeclaration
 
 DEFAULT_FILE = "sparrow.yml"
@@ -171,6 +172,7 @@ _LOGIN = choice("auto", "required", "off")
 _LISTENERS = deferred("sparrow.server.bootstrap.listeners", "LISTENERS", "list of listeners")
 _TOPICS = deferred("sparrow.server.bootstrap.topics", "TOPICS", "list of topics")
 _QUEUES = deferred("sparrow.server.bootstrap.queues", "QUEUES", "list of queues")
+_SCHEDULES = deferred("sparrow.server.bootstrap.schedules", "SCHEDULES", "list of schedules")
 _RULES = deferred("sparrow.server.bootstrap.rules", "RULES", "list of access rules")
 _PIPELINES = deferred("sparrow.server.bootstrap.pipelines", "PIPELINES", "list of pipelines")
 
@@ -402,6 +404,14 @@ class ServerConfig:
         _QUEUES,
         (),
         "Queues that are there after the start: name, topics, partitions, policy, subscribers, webhooks.",
+        flag="",
+        environment="",
+    )
+    schedules: tuple[ScheduleDeclaration, ...] = option(
+        "schedules",
+        _SCHEDULES,
+        (),
+        "Schedules that are there after the start: name, queue, cron or every, and what each job is.",
         flag="",
         environment="",
     )

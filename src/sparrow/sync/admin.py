@@ -47,6 +47,14 @@ class Admin(BlockingPart[AsyncAdmin]):
     resume_webhook = blocking(AsyncAdmin.resume_webhook)
     rotate_webhook_secret = blocking(AsyncAdmin.rotate_webhook_secret)
 
+    put_schedule = blocking(AsyncAdmin.put_schedule)
+    delete_schedule = blocking(AsyncAdmin.delete_schedule)
+    describe_schedule = blocking(AsyncAdmin.describe_schedule)
+    list_schedules = blocking(AsyncAdmin.list_schedules)
+    pause_schedule = blocking(AsyncAdmin.pause_schedule)
+    resume_schedule = blocking(AsyncAdmin.resume_schedule)
+    run_schedule = blocking(AsyncAdmin.run_schedule)
+
     list_sinks = blocking(AsyncAdmin.list_sinks)
     describe_sink = blocking(AsyncAdmin.describe_sink)
     delete_sink = blocking(AsyncAdmin.delete_sink)

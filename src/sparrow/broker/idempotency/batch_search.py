@@ -7,17 +7,16 @@ appended; records are not read, and partitions remember nothing.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from typing import TYPE_CHECKING
 
+from sparrow.broker.produced_batches import find_produced
 from sparrow.broker.producers import NO_SEQUENCE
 
 if TYPE_CHECKING:
     from sparrow.broker.idempotency.stored_publish import StoredPublish
     from sparrow.broker.topics.registry import Topic, TopicRegistry
     from sparrow.records.batch import BatchHeader
-    from sparrow.storage.store import PartitionLog
 
 
 async def find_batches(topics: TopicRegistry, kept: StoredPublish) -> None:
@@ -38,19 +37,12 @@ async def find_batches(topics: TopicRegistry, kept: StoredPublish) -> None:
 async def _find_in(topic: Topic, partition: int, kept: StoredPublish) -> None:
     log = topic.partition(partition).log
     end = log.end_offset
-    first = max(kept.looked_from[partition], log.start_offset)
-    if first < end:
-        found = await asyncio.to_thread(_look, log, first, kept.producer_id)
-        for header in found:
-            _take(kept, partition, header)
-        if found:
-            await log.durable(end)
+    found = await find_produced(log, kept.producer_id, kept.looked_from[partition])
+    for header in found:
+        _take(kept, partition, header)
+    if found:
+        await log.durable(end)
     kept.looked_from[partition] = end
-
-
-def _look(log: PartitionLog, first: int, producer_id: int) -> list[BatchHeader]:
-    """Return the batches of a producer. Runs in a thread."""
-    return [header for header in log.headers(first) if header.producer_id == producer_id]
 
 
 def _take(kept: StoredPublish, partition: int, header: BatchHeader) -> None:

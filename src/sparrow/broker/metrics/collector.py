@@ -9,6 +9,7 @@ others are summed under the empty name. Partitions are summed, unless they are a
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from time import perf_counter
@@ -201,6 +202,7 @@ class _Collection:
         await self._transactions()
         await self._sinks()
         await self._webhooks()
+        await self._schedules()
         await self._pipelines()
 
     # ── the broker ────────────────────────────────────────────────────────────────────────────────
@@ -409,6 +411,18 @@ class _Collection:
             self.add(table.WEBHOOK_SECONDS, labels, found.seconds)
             self.add(table.WEBHOOK_IN_FLIGHT, labels, found.in_flight)
             self.add(table.WEBHOOK_STATE, (*labels, found.state), 1)
+
+    # ── schedules ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _schedules(self) -> None:
+        counts: Counter[str] = Counter()
+        for entry in self._parts.schedule_registry:
+            await self._slices.pause()
+            if self._may_describe(ResourceType.GROUP, entry.definition.settings.queue):
+                counts[self._parts.schedule_targets.state(entry)] += 1
+        for state, count in sorted(counts.items()):
+            self.add(table.SCHEDULES, (state,), count)
+        self.put(table.SCHEDULE_LATENESS, (), _distribution(self._broker.measures.schedule_lateness))
 
     # ── pipelines ─────────────────────────────────────────────────────────────────────────────────
 

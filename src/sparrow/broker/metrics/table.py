@@ -336,6 +336,15 @@ WEBHOOK_STATE = Metric(
     "sparrow_webhook_state", GAUGE, ("queue", "endpoint", "state"), "1 for the state in which an endpoint is."
 )
 
+# ── schedules ──
+SCHEDULES = Metric("sparrow_schedules", GAUGE, ("state",), "Schedules that are active, paused or broken.")
+SCHEDULE_LATENESS = Metric(
+    "sparrow_schedule_lateness_seconds",
+    HISTOGRAM,
+    (),
+    "From the time at which a job of a schedule was due until it is stored.",
+)
+
 # ── pipelines ──
 PIPELINE_ROWS = Metric(
     "sparrow_pipeline_rows_total",

@@ -63,7 +63,7 @@ class AttentionRules:
     async def look(self) -> list[Attention]:
         """Return what needs attention, the gravest first, at most `MOST`."""
         found = [*await self._queues(), *await self._groups(), *self._webhooks(), *self._pipelines()]
-        return found[:MOST]
+        return [*found, *await self._schedules()][:MOST]
 
     # ── numbers ───────────────────────────────────────────────────────────────────────────────────
 
@@ -155,6 +155,16 @@ class AttentionRules:
                 why = statistics.last_error or statistics.state
                 text = f"Webhook {each.name} of queue {each.queue} fails: {why}"
                 found.append(Attention("webhook", text, "webhook", each.queue, each.name))
+        return found
+
+    async def _schedules(self) -> list[Attention]:
+        slices, found = Slices(), []
+        for entry in self._parts.schedule_registry:
+            await slices.pause()
+            problem = "" if entry.definition.is_paused else self._parts.schedule_targets.problem(entry)
+            if problem:
+                text = f"Schedule {entry.name} publishes nothing: {problem}"
+                found.append(Attention("schedule", text, "schedule", entry.name))
         return found
 
     def _pipelines(self) -> list[Attention]:

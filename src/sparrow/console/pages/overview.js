@@ -42,6 +42,7 @@ function linkOf(each) {
     webhook: href(["queues", each.resource, "webhooks"]),
     group: href(["groups", each.resource]),
     pipeline: href(["pipelines"]),
+    schedule: href(["schedules"]),
   }[/** @type {string} */ (each.resource_type)];
   return to ? html`<${Link} to=${to}>${each.text}<//>` : each.text;
 }

@@ -23,6 +23,7 @@ from sparrow.frontends.admin import (
     overview,
     pipelines,
     queues,
+    schedules,
     server,
     sinks,
     status,
@@ -47,6 +48,7 @@ from sparrow.model.broker import ReloadedConfig
 from sparrow.model.groups import GroupDescription
 from sparrow.model.pipelines import Report
 from sparrow.model.queues import DeadLetterSummary, QueueDescription, RedriveProgress
+from sparrow.model.schedules import ScheduleDescription, ScheduledJob
 from sparrow.model.sinks import SinkDescription
 from sparrow.model.status import BrokerHistory, BrokerStatus
 from sparrow.model.topics import TopicDescription
@@ -58,6 +60,7 @@ _queue = partial(HttpRoute, tag="queues")
 _letter = partial(HttpRoute, tag="dead letters")
 _started = partial(_letter, "POST", result=RedriveProgress, status=202, refusals=CONFLICTING)
 _subscriber = partial(HttpRoute, tag="subscribers")
+_schedule = partial(HttpRoute, tag="schedules")
 _pipeline = partial(HttpRoute, tag="pipelines")
 _user = partial(HttpRoute, tag="users")
 _rule = partial(HttpRoute, path="/v1/acls", tag="access rules", result=acls.RuleList, refusals=FORBIDDEN)
@@ -68,6 +71,7 @@ _GROUP: Final = "/v1/groups/{group}"
 _QUEUE: Final = "/v1/queues/{queue}"
 _SUBSCRIBERS: Final = "/v1/queues/{queue}/subscribers"
 _SUBSCRIBER: Final = f"{_SUBSCRIBERS}/{{subscriber}}"
+_SCHEDULE: Final = "/v1/schedules/{schedule}"
 _USER: Final = "/v1/users/{user}"
 
 OPERATIONS: Final = (
@@ -311,6 +315,41 @@ OPERATIONS: Final = (
             "POST", f"{_SUBSCRIBER}/rotate-secret", result=WebhookDescription, body=webhooks.Rotation,
             needs_body=False, arguments=webhooks.rotation,
         ),
+    ),
+    # ── schedules ─────────────────────────────────────────────────────────────────────────────────
+    AdminOperation(
+        "schedule.list", schedules.ListSchedules, schedules.list_schedules, "Describe Group",
+        _schedule(
+            "GET", "/v1/schedules", result=schedules.ScheduleList, query=schedules.ScheduleSelection,
+            refusals=(),
+        ),
+    ),
+    AdminOperation(
+        "schedule.put", schedules.PutSchedule, schedules.put, "AlterConfigs Group",
+        _schedule(
+            "PUT", _SCHEDULE, result=ScheduleDescription, body=schedules.Schedule,
+            arguments=schedules.settings, refusals=CONFLICTING,
+        ),
+    ),
+    AdminOperation(
+        "schedule.describe", Named, schedules.describe, "Describe Group",
+        _schedule("GET", _SCHEDULE, result=ScheduleDescription),
+    ),
+    AdminOperation(
+        "schedule.delete", Named, schedules.delete, "AlterConfigs Group",
+        _schedule("DELETE", _SCHEDULE, status=204),
+    ),
+    AdminOperation(
+        "schedule.pause", Named, schedules.pause, "AlterConfigs Group",
+        _schedule("POST", f"{_SCHEDULE}/pause", result=ScheduleDescription),
+    ),
+    AdminOperation(
+        "schedule.resume", Named, schedules.resume, "AlterConfigs Group",
+        _schedule("POST", f"{_SCHEDULE}/resume", result=ScheduleDescription),
+    ),
+    AdminOperation(
+        "schedule.run", Named, schedules.run, "AlterConfigs Group",
+        _schedule("POST", f"{_SCHEDULE}/run", result=ScheduledJob, refusals=CONFLICTING),
     ),
     # ── sinks and pipelines ───────────────────────────────────────────────────────────────────────
     AdminOperation("sink.stage", sinks.OpenStage, sinks.stage, "Write TransactionalId"),

@@ -30,6 +30,7 @@ class PathParameters(Struct):
     queue: Annotated[MaybeName, Meta(description="Name of the queue.")]
     group: Annotated[MaybeName, Meta(description="Name of the group.")]
     subscriber: Annotated[MaybeName, Meta(description="Name of the subscriber.")]
+    schedule: Annotated[MaybeName, Meta(description="Name of the schedule.")]
     sink: Annotated[MaybeName, Meta(description="Name of the sink.")]
     number: Annotated[Number, Meta(description="Number of the connection.")]
     user: Annotated[MaybeName, Meta(description="Name of the user.")]

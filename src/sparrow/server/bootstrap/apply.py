@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from sparrow.base.errors import BadInput, Conflict, InvalidArgument, InvalidConfig
+from sparrow.base.errors import BadInput, Conflict, InvalidArgument, InvalidConfig, LogDamaged, NotFound
 from sparrow.base.queue_policy import changes_to
 from sparrow.broker.access.acls import AclFilter
 from sparrow.broker.access.authz import SYSTEM
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sparrow.broker.topics.registry import Topic
     from sparrow.server.bootstrap.endpoints import EndpointDeclaration
     from sparrow.server.bootstrap.queues import QueueDeclaration
+    from sparrow.server.bootstrap.schedules import ScheduleDeclaration
     from sparrow.server.bootstrap.topics import TopicDeclaration
     from sparrow.server.config import ServerConfig
 
@@ -46,6 +47,8 @@ async def apply(broker: Broker, config: ServerConfig) -> None:
         await _doing(f"topics: the topic {topic.name!r}", _apply_topic(broker, topic))
     for queue in config.queues:
         await _doing(f"queues: the queue {queue.name!r}", _apply_queue(broker, queue, config))
+    for schedule in config.schedules:
+        await _doing(f"schedules: the schedule {schedule.name!r}", _apply_schedule(broker, schedule))
     await _apply_rules(broker, config)
 
 
@@ -157,6 +160,23 @@ async def _apply_endpoint(
     if broker.parts.webhook_registry.find(queue, declared.name) is not before:
         what = "webhook made" if before is None else "webhook configured"
         _LOG.info(what, extra={"queue": queue, "webhook": declared.name})
+
+
+# ── schedules ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _apply_schedule(broker: Broker, declared: ScheduleDeclaration) -> None:
+    before = broker.parts.schedule_registry.find(declared.name)
+    definition = None if before is None else before.definition
+    try:
+        await broker.schedules.put(declared.name, declared.settings, principal=SYSTEM)
+    except (NotFound, LogDamaged) as error:  # others may have deleted the queue since
+        text = "the schedule %r of the configuration file is not made: %s"
+        _LOG.warning(text, declared.name, error.text)
+        return
+    if broker.parts.schedule_registry.get(declared.name).definition is not definition:
+        what = "schedule made" if before is None else "schedule configured"
+        _LOG.info(what, extra={"schedule": declared.name})
 
 
 # ── access rules ──────────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparrow.base.units import counted
+from sparrow.base.units import counted, format_duration
+from sparrow.broker.schedules.settings import new_settings
 from sparrow.server.config import kafka_listeners, seed_ports
 from sparrow.server.listeners import OFF
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sparrow.server.bootstrap.queues import QueueDeclaration
+    from sparrow.server.bootstrap.schedules import ScheduleDeclaration
     from sparrow.server.bootstrap.topics import TopicDeclaration
     from sparrow.server.config import ServerConfig
 
@@ -26,6 +28,8 @@ def summary(config: ServerConfig) -> Iterator[tuple[str, str]]:
         yield "queue", _queue(queue)
         for endpoint in queue.endpoints:
             yield "webhook", f"{queue.name}/{endpoint.name}: {endpoint.settings['url']}"
+    for schedule in config.schedules:
+        yield "schedule", _schedule(schedule)
     if config.users:
         yield "users", ", ".join(sorted(config.users))
     if config.tokens:
@@ -55,6 +59,13 @@ def _queue(queue: QueueDeclaration) -> str:
     on = f" on {', '.join(queue.topics)}" if queue.topics != (queue.name,) else ""
     subscribers = f", subscribers {', '.join(queue.subscribers)}" if queue.subscribers else ""
     return f"{queue.name}{on}{_settings(queue.policy)}{subscribers}"
+
+
+def _schedule(schedule: ScheduleDeclaration) -> str:
+    settings = new_settings(schedule.settings)
+    when = settings.cron or f"every {format_duration(settings.every_ms)}"
+    zone = f" ({settings.time_zone})" if settings.cron else ""
+    return f"{schedule.name}: {when}{zone} to {settings.queue}"
 
 
 def _settings(settings: object) -> str:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparrow.base.errors import BadInput, OffsetOutOfRange, SparrowError, UnknownPartition, UnknownTopic
+from sparrow.broker.produced_batches import find_produced
 from sparrow.broker.publishes import ACKS_LEADER
 from sparrow.broker.queues.dead_letters import move_intents
 from sparrow.broker.queues.dead_letters.move_intents import MoveIntent
@@ -282,18 +283,8 @@ def _is_source(source: QueueSource, intent: MoveIntent) -> bool:
 
 async def _find(target: Partition, intent: MoveIntent) -> int:
     """Return the offset behind the intent's batch; -1: it was never appended."""
-    log = target.log
-    first = max(intent.target_offset, log.start_offset)
-    if first >= log.end_offset:
-        return -1
-
-    def look() -> int:
-        for header in log.headers(first):
-            if header.producer_id == intent.producer_id:
-                return header.next_offset
-        return -1
-
-    return await asyncio.to_thread(look)
+    found = await find_produced(target.log, intent.producer_id, intent.target_offset)
+    return found[0].next_offset if found else -1
 
 
 def is_content_refused(error: SparrowError) -> bool:

@@ -1,0 +1,3 @@
+"""Schedules: jobs that the broker publishes to a queue at the times of a cron expression or in an
+interval.
+"""
