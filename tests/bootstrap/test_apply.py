@@ -159,7 +159,7 @@ async def test_a_second_start_writes_nothing_and_says_nothing(caplog):
     world = World()
     caplog.set_level(logging.INFO, "sparrow.server")
     await world.start(config_of(FULL))
-    assert len(said(caplog)) == 9
+    assert len(said(caplog)) == 11
     before = world.declared
     assert {kind for kind, _ in before} == OWN
     caplog.clear()

@@ -172,6 +172,8 @@ async def guarded(tmp_path: Path, make_http: MakeHttp) -> AsyncIterator[Http]:
         await broker.groups.commit_offsets("secret-group", {("secret", 0): (1, "")}, principal=SYSTEM)
         await broker.queues.create("secret-queue", ["secret"], principal=SYSTEM)
         await broker.webhooks.put("secret-queue", "hook", {"url": "https://example.org"}, principal=SYSTEM)
+        schedule = {"queue": "secret-queue", "every": "1h"}
+        await broker.schedules.put("secret-schedule", schedule, principal=SYSTEM)
         caller = Caller("query", "run", 0)
         await broker.sinks.stage(
             "secret-sink", caller, task=0, attempt=0, timeout_ms=600_000, principal=SYSTEM

@@ -14,9 +14,8 @@ from sparrow.server.config import load
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    with sparrow.testing.broker(
-        schedules={"filed": {"queue": "jobs", "every": "1h"}}, queues=["jobs"]
-    ) as broker:
+    filed = {"filed": {"queue": "jobs", "every": "1h"}}
+    with sparrow.testing.broker(schedules=filed, queues={"jobs": {"partitions": 1}}) as broker:
         monkeypatch.setenv("SPARROW_URL", broker.url)
 
         def run(*arguments: str) -> tuple[int, str, str]:
@@ -29,7 +28,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
 
 def test_a_schedule_is_created_shown_run_paused_and_deleted(run) -> None:
     code, out, _ = run(
-        "schedule", "create", "nightly", "jobs", "hello", "--cron", "30 2 * * MON-FRI", "--time-zone", "Europe/Berlin",
+        "schedule", "create", "nightly", "jobs", "hello",
+        "--cron", "30 2 * * MON-FRI", "--time-zone", "Europe/Berlin",
         "--header", "a: b", "--priority", "7", "--overlap", "skip",
     )  # fmt: skip
     assert code == 0
@@ -62,7 +62,7 @@ def test_a_schedule_is_created_shown_run_paused_and_deleted(run) -> None:
         ([], "give one of them"),
     ],
 )
-def test_what_cannot_be_a_schedule_is_refused(run, options: list[str], text: str) -> None:
+def test_invalid_options_are_refused_with_the_reason(run, options: list[str], text: str) -> None:
     code, _, err = run("schedule", "create", "x", "jobs", *options)
     assert code != 0
     assert text in err

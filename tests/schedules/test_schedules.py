@@ -120,7 +120,7 @@ async def test_a_disk_that_refuses_for_a_while_costs_no_tick(
 @pytest.mark.parametrize(
     ("misfire", "expected"), [("skip", [60]), ("run_once", [60]), ("run_all", [20, 40, 60])]
 )
-async def test_what_was_missed_while_the_broker_was_down(
+async def test_ticks_that_were_missed_are_handled_as_the_policy_says(
     timed: Timed, misfire: str, expected: list[int]
 ) -> None:
     await timed.put("often", every="20m", misfire=misfire)
@@ -146,7 +146,7 @@ async def test_the_latest_missed_tick_is_too_old_for_skip(timed: Timed) -> None:
 @pytest.mark.parametrize(
     ("overlap", "after"), [("skip", [1, 4]), ("run_once", [1, 3]), ("run_all", [1, 2, 3])]
 )
-async def test_a_tick_that_comes_while_the_last_job_is_unfinished(
+async def test_a_tick_that_comes_while_the_last_job_is_unfinished_is_handled_as_the_policy_says(
     timed: Timed, overlap: str, after: list[int]
 ) -> None:
     await timed.put("often", every="1m", overlap=overlap)
@@ -170,7 +170,7 @@ async def test_a_tick_that_comes_while_the_last_job_is_unfinished(
     assert (await timed.minutes())[: len(after)] == after
 
 
-async def test_a_clock_that_jumps(timed: Timed) -> None:
+async def test_a_clock_that_jumps_loses_and_repeats_nothing(timed: Timed) -> None:
     await timed.put("often", every="20m")
     await timed.pass_minutes(20)
     timed.clock.advance(10 * HOUR_S)  # forward: as if the broker had been down
@@ -188,7 +188,7 @@ async def test_a_clock_that_jumps(timed: Timed) -> None:
     assert (await timed.minutes())[3:] == [20]
 
 
-async def test_a_clock_that_was_set_back_while_the_broker_was_down(timed: Timed) -> None:
+async def test_schedules_follow_a_clock_that_was_set_back_while_the_broker_was_down(timed: Timed) -> None:
     await timed.put("often", every="20m")
     timed.clock.advance(1000 * 24 * HOUR_S)
     await timed.tick()
@@ -232,7 +232,7 @@ async def test_a_schedule_of_a_deleted_queue_says_so(timed: Timed) -> None:
         timed.shown("orphan")
 
 
-async def test_a_job_by_hand_and_a_change(timed: Timed) -> None:
+async def test_a_job_is_published_by_hand_and_a_change_counts_from_now(timed: Timed) -> None:
     await timed.put("daily", cron="@daily", value="old")
     job = await timed.broker.schedules.run("daily")
     assert (job.topic, job.partition, job.offset) == ("jobs", 0, 0)

@@ -36,7 +36,7 @@ def times(text: str, start: str, count: int, zone: str = "UTC") -> list[str]:
     return found
 
 
-def test_fields_names_and_macros() -> None:
+def test_fields_names_and_macros_are_read() -> None:
     assert times("*/20 * * * *", "2026-03-02T12:05", 2) == [
         "Mon 03-02 12:20:00 +0000",
         "Mon 03-02 12:40:00 +0000",
@@ -47,7 +47,7 @@ def test_fields_names_and_macros() -> None:
     assert times("0 0 L * *", "2026-02-02", 1) == ["Sat 02-28 00:00:00 +0000"]
 
 
-def test_a_night_without_its_second_hour() -> None:
+def test_a_skipped_hour_moves_fixed_times_and_drops_others() -> None:
     # at 02:00 on 2026-03-29 the clock of Berlin goes to 03:00
     assert times("30 2 * * *", "2026-03-28T12:00", 2, "Europe/Berlin") == [
         "Sun 03-29 03:00:00 +0200",
@@ -61,7 +61,7 @@ def test_a_night_without_its_second_hour() -> None:
     ]
 
 
-def test_a_night_with_its_second_hour_twice() -> None:
+def test_a_repeated_hour_runs_fixed_times_once_and_others_twice() -> None:
     # at 03:00 on 2026-10-25 the clock of Berlin goes back to 02:00
     assert times("30 2 * * *", "2026-10-24T12:00", 2, "Europe/Berlin") == [
         "Sun 10-25 02:30:00 +0200",
@@ -107,7 +107,7 @@ def test_a_night_with_its_second_hour_twice() -> None:
         ({"every": "1m", "headers": {"a": [1]}}, "a mapping of names to texts"),
     ],
 )
-def test_what_cannot_be_a_schedule_is_refused_with_the_reason(settings: dict[str, object], text: str) -> None:
+def test_invalid_settings_are_refused_with_the_reason(settings: dict[str, object], text: str) -> None:
     def check() -> None:
         checked = new_settings({"queue": "jobs", **settings})
         read_cron(checked.cron, checked.time_zone, NOON_MS)

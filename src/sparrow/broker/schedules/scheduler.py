@@ -16,7 +16,7 @@ from sparrow.broker.schedules.entry import NEVER
 from sparrow.broker.schedules.settings import RUN_ALL, SKIP
 from sparrow.broker.schedules.targets import is_unfinished, partition_of, problem_text
 from sparrow.broker.schedules.ticks import MAX_BACK_MS, DueTicks, due_ticks
-from sparrow.broker.schedules.waves import Job
+from sparrow.broker.schedules.waves import DueJob
 
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
@@ -126,7 +126,7 @@ class Scheduler:
                     await asyncio.sleep(0)
 
     async def _handle(self, due: list[ScheduleEntry], now_ms: int) -> None:
-        jobs: dict[Partition, list[Job]] = {}
+        jobs: dict[Partition, list[DueJob]] = {}
         known: dict[tuple[str, str, bool, Principal], ScheduleTarget | SparrowError] = {}
         for number, entry in enumerate(due):
             if entry.is_deleted or entry.definition.is_paused:
@@ -141,7 +141,7 @@ class Scheduler:
         if jobs:
             await self._publish(jobs, now_ms)
 
-    async def _publish(self, jobs: dict[Partition, list[Job]], now_ms: int) -> None:
+    async def _publish(self, jobs: dict[Partition, list[DueJob]], now_ms: int) -> None:
         """Publish jobs, and arm their schedules: for the next tick, or soon where it failed."""
         before = {
             id(job.state): (job.entry, job.state, job.state.cursor_ms, job.state.waiting_ms)
@@ -170,7 +170,7 @@ class Scheduler:
         entry: ScheduleEntry,
         target: ScheduleTarget | SparrowError,
         now_ms: int,
-        jobs: dict[Partition, list[Job]],
+        jobs: dict[Partition, list[DueJob]],
     ) -> None:
         """Add the jobs of a schedule to `jobs`; a schedule without a job is armed again."""
         state, settings = entry.state, entry.definition.settings
@@ -202,11 +202,11 @@ class Scheduler:
             self._changed(entry)
             return
         jobs.setdefault(partition, []).extend(
-            Job(entry, settings, state, tick_ms, max(tick_ms, state.cursor_ms), found.is_misfire)
+            DueJob(entry, settings, state, tick_ms, max(tick_ms, state.cursor_ms), found.is_misfire)
             for tick_ms in ticks[:-1]
         )
         last_cursor_ms = max(found.cursor_ms, state.cursor_ms)
-        jobs[partition].append(Job(entry, settings, state, ticks[-1], last_cursor_ms, found.is_misfire))
+        jobs[partition].append(DueJob(entry, settings, state, ticks[-1], last_cursor_ms, found.is_misfire))
 
     def _wait(self, entry: ScheduleEntry, found: DueTicks, now_ms: int) -> None:
         """Handle ticks that come while the last job is unfinished."""

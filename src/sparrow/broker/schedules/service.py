@@ -29,7 +29,7 @@ from sparrow.broker.schedules.description import describe
 from sparrow.broker.schedules.entry import ScheduleDefinition
 from sparrow.broker.schedules.settings import new_settings
 from sparrow.broker.schedules.targets import partition_of
-from sparrow.broker.schedules.waves import Job
+from sparrow.broker.schedules.waves import DueJob
 from sparrow.model.schedules import ScheduledJob
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class ScheduleService:
             self._require_target(principal, settings)
             topic = self._targets.find(settings, principal).topic
             partition = partition_of(topic, name, settings.key)
-            job = Job(entry, settings, state, self._clock.wall_ms(), state.cursor_ms)
+            job = DueJob(entry, settings, state, self._clock.wall_ms(), state.cursor_ms)
             published = await partition.publish(self._waves.build([job]), -1, is_built_here=True)
             number = partition.id.partition
             state.place(topic.id.bytes, number, published.base_offset)

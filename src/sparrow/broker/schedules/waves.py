@@ -52,7 +52,7 @@ _HEADER_BYTES: Final = 20
 """Upper bounds of what a record, or a header, takes besides its contents."""
 
 
-class Job(Struct, eq=False):
+class DueJob(Struct, eq=False):
     """A tick that becomes a job."""
 
     entry: ScheduleEntry
@@ -65,7 +65,7 @@ class Job(Struct, eq=False):
 
 
 class _Batch(Struct):
-    jobs: list[Job]
+    jobs: list[DueJob]
     data: bytes
 
 
@@ -75,7 +75,7 @@ class _Wave(Struct, eq=False):
     key: str
     topic_id: uuid.UUID
     number: int
-    """Of the partition."""
+    """Number of the partition."""
     plan: SchedulePlan
     is_applied: bool = False
     """True if only step 3 is left."""
@@ -127,7 +127,7 @@ class Waves:
 
     # ── one wave ──────────────────────────────────────────────────────────────────────────────────
 
-    async def publish(self, jobs: dict[Partition, list[Job]]) -> None:
+    async def publish(self, jobs: dict[Partition, list[DueJob]]) -> None:
         """Publish jobs. Those that cannot be published now have the reason in their counts, and an
         unchanged state: they are still due.
         """
@@ -150,7 +150,9 @@ class Waves:
         await asyncio.gather(*(self._append(*each) for each in waves))
         await self._finish([wave for wave, _, _ in waves if wave.is_applied])
 
-    async def _planned(self, partition: Partition, jobs: list[Job]) -> tuple[_Wave, Partition, list[_Batch]]:
+    async def _planned(
+        self, partition: Partition, jobs: list[DueJob]
+    ) -> tuple[_Wave, Partition, list[_Batch]]:
         producer_id = await self._new_producer_id()
         batches: list[_Batch] = []
         for slice_ in _slices(jobs, partition.config.max_message_bytes - HEADER_BYTES):
@@ -166,7 +168,7 @@ class Waves:
         key = persistence.plan_key(log_id.topic_id, log_id.partition)
         return _Wave(key, log_id.topic_id, log_id.partition, plan), partition, batches
 
-    def build(self, jobs: Sequence[Job], *, producer_id: int = -1, number: int = -1) -> bytes:
+    def build(self, jobs: Sequence[DueJob], *, producer_id: int = -1, number: int = -1) -> bytes:
         """Return a batch with the records of jobs."""
         now_ms = self._clock.wall_ms()
         return build_batch(
@@ -210,7 +212,7 @@ class Waves:
                 self._apply(job, wave, offset + place, now_ms)
         wave.is_applied = True
 
-    def _apply(self, job: Job, wave: _Wave, offset: int, now_ms: int) -> None:
+    def _apply(self, job: DueJob, wave: _Wave, offset: int, now_ms: int) -> None:
         counts = job.entry.counts
         counts.jobs += 1
         counts.misfires += job.is_misfire
@@ -221,12 +223,12 @@ class Waves:
             job.state.place(wave.topic_id.bytes, wave.number, offset)
             self._registry.changed(job.entry)
 
-    def _failed(self, jobs: Iterable[Job], error: SparrowError) -> None:
+    def _failed(self, jobs: Iterable[DueJob], error: SparrowError) -> None:
         now_ms = self._clock.wall_ms()
         for job in jobs:
             job.entry.fail(error.text, now_ms)
 
-    def _refused(self, jobs: Sequence[Job], error: SparrowError) -> None:
+    def _refused(self, jobs: Sequence[DueJob], error: SparrowError) -> None:
         """Give up ticks whose jobs the topic will never take."""
         self._failed(jobs, error)
         for job in jobs:
@@ -286,7 +288,7 @@ class Waves:
         self._registry.arm(entry)
 
 
-def _in_plan(job: Job) -> PlannedJob:
+def _in_plan(job: DueJob) -> PlannedJob:
     return PlannedJob(job.entry.name, job.tick_ms, job.cursor_ms)
 
 
@@ -299,15 +301,15 @@ def _is_refused_for_good(error: SparrowError) -> bool:
     return isinstance(error, BadInput | NotFound) and not isinstance(error, OffsetOutOfRange)
 
 
-def _headers(job: Job, now_ms: int) -> Sequence[Header]:
+def _headers(job: DueJob, now_ms: int) -> Sequence[Header]:
     headers = job.settings.headers_at(job.entry.name, job.tick_ms)
     delivery = job.settings.delivery
     return headers if delivery == NOTHING else with_delivery_options(headers, delivery, now_ms)
 
 
-def _slices(jobs: list[Job], room: int) -> Iterable[list[Job]]:
+def _slices(jobs: list[DueJob], room: int) -> Iterable[list[DueJob]]:
     """Yield jobs in portions whose records fit one batch."""
-    used, portion = 0, list[Job]()
+    used, portion = 0, list[DueJob]()
     for job in jobs:
         size = _estimate_bytes(job)
         if portion and used + size > room:
@@ -319,7 +321,7 @@ def _slices(jobs: list[Job], room: int) -> Iterable[list[Job]]:
         yield portion
 
 
-def _estimate_bytes(job: Job) -> int:
+def _estimate_bytes(job: DueJob) -> int:
     settings = job.settings
     named = sum(_HEADER_BYTES + len(name) * 4 + len(value) for name, value in settings.headers)
     own = 5 * (_HEADER_BYTES + 20) + 4 * len(job.entry.name)

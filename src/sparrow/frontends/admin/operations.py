@@ -327,8 +327,8 @@ OPERATIONS: Final = (
     AdminOperation(
         "schedule.put", schedules.PutSchedule, schedules.put, "AlterConfigs Group",
         _schedule(
-            "PUT", _SCHEDULE, result=ScheduleDescription, body=schedules.Schedule,
-            arguments=schedules.settings, refusals=CONFLICTING,
+            "PUT", _SCHEDULE, result=ScheduleDescription, body=schedules.ScheduleForm,
+            arguments=schedules.settings,
         ),
     ),
     AdminOperation(
@@ -349,7 +349,7 @@ OPERATIONS: Final = (
     ),
     AdminOperation(
         "schedule.run", Named, schedules.run, "AlterConfigs Group",
-        _schedule("POST", f"{_SCHEDULE}/run", result=ScheduledJob, refusals=CONFLICTING),
+        _schedule("POST", f"{_SCHEDULE}/run", result=ScheduledJob),
     ),
     # ── sinks and pipelines ───────────────────────────────────────────────────────────────────────
     AdminOperation("sink.stage", sinks.OpenStage, sinks.stage, "Write TransactionalId"),

@@ -39,7 +39,7 @@ class ScheduleSelection(Struct):
     queue: Annotated[MaybeName, Meta(description="Only schedules of this queue; empty: of all.")] = ""
 
 
-class Schedule(Body, kw_only=True):
+class ScheduleForm(Body, kw_only=True):
     """Settings of a schedule: those that are left out have their defaults."""
 
     queue: Annotated[Name, Meta(description="The queue that gets the jobs.")]
@@ -105,6 +105,6 @@ async def run(context: OperationContext, a: Named) -> ScheduledJob:
     return await context.broker.schedules.run(a.name, principal=context.principal)
 
 
-def settings(_: OperationContext, schedule: str, body: Schedule) -> PutSchedule:
+def settings(_: OperationContext, schedule: str, body: ScheduleForm) -> PutSchedule:
     """Return the arguments of `put`: the settings that are given."""
     return PutSchedule(schedule, given(body))
