@@ -359,37 +359,6 @@ class LogStoreConformance:
 
     # ── cutting ──
 
-    async def test_truncate_drops_the_batch_that_holds_the_offset(
-        self, open_store: Callable[[], LogStore]
-    ) -> None:
-        store = open_store()
-        log = store.open(ORDERS, SMALL_SEGMENTS)
-        await filled(log)
-        ranges = [_range(each) for each in await read_batches(log)]
-        for base, last in reversed(ranges[5:]):
-            if base % 2:
-                await log.truncate(last)
-                assert log.end_offset == base
-        await log.truncate(log.end_offset)
-        end = log.end_offset
-        left = await read_batches(log)
-        await kept(log, numbered(77))
-        assert (await read_batches(log))[:-1] == left
-        await store.close()
-        again = open_store()
-        log = again.open(ORDERS, SMALL_SEGMENTS)
-        assert (await read_batches(log))[:-1] == left
-        assert log.end_offset == end + 1
-        await again.close()
-
-    async def test_a_state_from_behind_the_cut_is_forgotten(self, store: LogStore) -> None:
-        log = store.open(ORDERS, SMALL_SEGMENTS)
-        await filled(log)
-        await log.checkpoint(b"fold")
-        await log.truncate(5)
-        assert log.saved_state() == (0, b"")
-        await store.close()
-
     async def test_delete_records_moves_the_start_for_good(self, open_store: Callable[[], LogStore]) -> None:
         store = open_store()
         log = store.open(ORDERS, SMALL_SEGMENTS)

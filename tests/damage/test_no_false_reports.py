@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sparrow.base.clock import ManualClock
-from sparrow.base.errors import DiskFull, OffsetOutOfRange
+from sparrow.base.errors import DiskFull
 from sparrow.storage.local import LocalLogStore
 from sparrow.storage.log import LocalLog
 from sparrow.storage.recovery import examine_all
@@ -117,8 +117,6 @@ class Story:
             await log.compact(NOW_MS)
         elif act < 0.94:
             await log.delete_records(self.dice.randint(log.start_offset, log.end_offset))
-        elif act < 0.96:
-            await self._truncate(log)
         elif act < 0.98:
             await self._delete(number)
         else:
@@ -131,14 +129,6 @@ class Story:
         end = log.end_offset
         await log.durable(end)
         self._promised(log, end)
-
-    async def _truncate(self, log: LocalLog) -> None:
-        wanted = self.dice.randint(max(log.start_offset, log.end_offset - 9), log.end_offset)
-        # The batch that contains the offset is removed, too.
-        self.durable[log.id] = min(self.durable.get(log.id, 0), wanted - MOST_RECORDS + 1)
-        with contextlib.suppress(OffsetOutOfRange):
-            await log.truncate(wanted)
-        self.durable[log.id] = min(self.durable[log.id], log.end_offset)
 
     async def _delete(self, number: int) -> None:
         """Delete the topic and create it again, under the same name."""

@@ -211,22 +211,6 @@ async def test_a_deleted_key_stays_deleted_when_the_memory_for_keys_ends_with_a_
     assert b"x" not in [key for _, key, _ in await site.records()]
 
 
-async def test_a_compacted_segment_that_is_active_again_keeps_its_batches_without_an_index() -> None:
-    for cut in range(22, 37):
-        site = Site()
-        for number in range(40):
-            site.put((b"k%d" % (number * number % 37 if number % 4 else 1), b"%d" % number * 30))
-        site.roll()
-        await site.compact()
-        await site.log.truncate(cut)
-        expected = await read_batches(site.log)
-        await site.store.close()
-        for path in [path for path in site.fs.paths() if path.endswith("index")]:
-            site.fs.unlink(path)
-        site.open()
-        assert await read_batches(site.log) == expected
-
-
 async def test_small_segments_become_one() -> None:
     site = Site()
     for number in range(30):

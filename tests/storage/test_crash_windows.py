@@ -29,7 +29,6 @@ from sparrow.records.batch import CRC_START, parse_header
 from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.local import LocalLogStore
 from sparrow.storage.log import LocalLog
-from sparrow.storage.segment import Segment
 from sparrow.storage.store import LogConfig, LogId
 from tests.conformance.log_store import ORDERS, SMALL_SEGMENTS, fill
 from tests.storage.batches import NOW_MS, append, batch, numbered, read_batches, wrap
@@ -296,86 +295,6 @@ async def test_the_device_may_fail_to_tell_its_free_space_without_failing_the_lo
         append(log, numbered(1))
     fs.space = space  # type: ignore[method-assign]
     assert append(log, numbered(1)).base_offset == 0
-
-
-async def test_a_truncation_that_the_system_stops_takes_no_appends(monkeypatch: pytest.MonkeyPatch) -> None:
-    fs = FaultyFileSystem()
-    _, log = start(fs)
-    fill(log, 20)
-    with monkeypatch.context() as patch:
-        patch.setattr(Segment, "cut_file", _no_descriptor)
-        with pytest.raises(StorageFailed):
-            await log.truncate(5)
-    with pytest.raises(StorageFailed):
-        append(log, numbered(1))
-
-
-def _no_descriptor(segment: Segment, size: int) -> None:
-    raise Overloaded(f"no descriptor to cut {segment.path} to {size} bytes")
-
-
-# ── two at a time ──
-
-
-async def test_a_cancelled_truncation_runs_to_its_end_before_the_next_append(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = LocalLogStore(str(tmp_path))
-    log = store.open(ORDERS, LogConfig())
-    fill(log, 20)
-    began, go_on, cut_file = threading.Event(), threading.Event(), Segment.cut_file
-
-    def slow(segment: Segment, size: int) -> None:
-        began.set()
-        go_on.wait(5)
-        cut_file(segment, size)
-
-    monkeypatch.setattr(Segment, "cut_file", slow)
-    truncation = asyncio.create_task(log.truncate(5))
-    await asyncio.to_thread(began.wait, 5)
-    truncation.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await truncation
-    with pytest.raises(Overloaded):
-        append(log, numbered(1))
-    go_on.set()
-    assert await log.enforce_retention(NOW_MS) == 0  # it waits for the truncation
-    fill(log, 20)
-    await log.durable(log.end_offset)
-    expected = await read_batches(log)
-    await store.close()
-    again = LocalLogStore(str(tmp_path))
-    assert await read_batches(again.open(ORDERS, LogConfig())) == expected
-    await again.close()
-
-
-async def test_checkpoint_overtaken_by_a_truncation_leaves_out_removed_records() -> None:
-    fs = FaultyFileSystem()
-    _, log = start(fs, LogConfig())
-    fill(log, 20)
-    await asyncio.gather(log.truncate(5), log.checkpoint(b"state"), return_exceptions=True)
-    append(log, numbered(1, 5, 33))
-    fill(log, 30)
-    await log.durable(log.end_offset)
-    expected = await read_batches(log)
-    fs.kill()
-    _, log = start(fs)
-    assert await read_batches(log) == expected
-
-
-async def test_a_start_that_a_truncation_overtakes_is_not_behind_the_end() -> None:
-    fs = FaultyFileSystem()
-    _, log = start(fs, LogConfig())
-    fill(log, 20)
-    await asyncio.gather(log.truncate(5), log.delete_records(log.end_offset), return_exceptions=True)
-    assert log.start_offset <= log.end_offset
-    append(log, numbered(1))
-    await log.durable(log.end_offset)
-    expected = await read_batches(log)
-    assert expected
-    fs.kill()
-    _, log = start(fs)
-    assert await read_batches(log) == expected
 
 
 async def test_a_log_whose_segments_are_gone_is_not_opened() -> None:

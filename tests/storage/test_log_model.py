@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import OffsetOutOfRange
@@ -116,21 +116,6 @@ class LogAgainstList(RuleBasedStateMachine):
             self.state, self.durable = self.log.saved_state(), self.end
         else:
             assert not self.log.size_bytes  # a log without files cannot keep it
-
-    @precondition(lambda self: self.model)
-    @rule(share=st.floats(0, 1))
-    def truncate(self, share: float) -> None:
-        offset = self.start + round(share * (self.end - self.start))
-        self.run(self.log.truncate(offset))
-        if offset < self.end:
-            kept = [each for each in self.model if each[1] < offset]
-            cut = self.model[len(kept)][0]
-            self.model = kept
-            self.start = min(self.start, cut)
-            self.durable = cut
-            if self.state[0] > cut:
-                self.state = (0, b"")
-        assert self.log.end_offset == self.end
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:

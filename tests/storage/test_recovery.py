@@ -12,7 +12,7 @@ from sparrow.records.batch import parse_header
 from sparrow.storage import recovery
 from sparrow.storage.checkpoint import Checkpoint, Gap, RecoveryPoint, SavedSegment, decode
 from sparrow.storage.faulty import FaultyFileSystem
-from sparrow.storage.index import IndexState, SegmentIndex
+from sparrow.storage.index import IndexState
 from sparrow.storage.local import LocalLogStore
 from sparrow.storage.recovery import CutOff, Ignore, RecoveryRecord, Remove, Rename, tidy
 from sparrow.storage.store import LogConfig, LogId
@@ -307,10 +307,6 @@ async def test_names_that_differ_in_case_alone_do_not_share_a_directory() -> Non
 # ── ends at any step ──
 
 
-async def _cut(log: PartitionLog) -> None:
-    await log.truncate(40)
-
-
 async def _drop(log: PartitionLog) -> None:
     log.configure(LogConfig(segment_bytes=1000, index_interval_bytes=150, retention_bytes=1500))
     await log.enforce_retention(NOW_MS)
@@ -325,7 +321,7 @@ async def _checkpoint(log: PartitionLog) -> None:
 
 
 @pytest.mark.parametrize("ends_by", ["kill", "power"])
-@pytest.mark.parametrize("act", [_cut, _drop, _delete, _checkpoint])
+@pytest.mark.parametrize("act", [_drop, _delete, _checkpoint])
 async def test_maintenance_may_end_at_any_step(
     act: Callable[[PartitionLog], Awaitable[None]], ends_by: str
 ) -> None:
@@ -392,26 +388,3 @@ def _position_of(data: bytes, number: int) -> int:
     for _ in range(number):
         position += parse_header(data, position).size_bytes
     return position
-
-
-def test_an_index_cut_anywhere_continues_as_if_it_had_been_built_so() -> None:
-    batches = [(number, number * 100, 100, NOW_MS + number * 13 % 40) for number in range(50)]
-    for cut in range(51):
-        index = SegmentIndex(0, 250)
-        for each in batches:
-            index.add(*each)
-        found = index.cut(cut * 100)
-        first = found[0] // 100 if found else 0
-        if found:
-            index.resume(100)
-            first += 1
-        for each in batches[first:cut]:
-            index.add(*each)
-        expected = SegmentIndex(0, 250)
-        for each in batches[:cut]:
-            expected.add(*each)
-        assert (index.state, index.encode(), index.encode_times()) == (
-            expected.state,
-            expected.encode(),
-            expected.encode_times(),
-        )

@@ -145,23 +145,6 @@ async def test_a_failed_journal_leaves_the_sync_to_the_file(monkeypatch: pytest.
     assert payloads(await read_batches(machine.open())) == expected(0, 1, 2)
 
 
-async def test_a_log_that_was_cut_back_does_not_grow_again() -> None:
-    for seed in range(20):
-        machine = Machine(seed)
-        log = await machine.begin()
-        for number in range(1, 6):
-            append(log, numbered(number))
-            await log.durable(log.end_offset)
-        await log.truncate(3)
-        append(log, numbered(77))
-        await log.durable(4)
-        machine.fs.crash()
-        await machine.start()
-        log = machine.open()
-        assert payloads(await read_batches(log)) == expected(0, 1, 2, 77)
-        assert not machine.store.repairs or log.end_offset == 4
-
-
 async def test_a_new_topic_of_the_same_name_gets_nothing_of_the_old_one() -> None:
     machine = Machine()
     log = await machine.begin()

@@ -56,9 +56,6 @@ class Topic:
     end: int = 0
     durable: int = 0
     start: int = 0
-    cuts: int = 0
-    cut_to: int | None = None
-    """The offset of a truncation that may not be complete."""
     emptied: set[int] = field(default_factory=set)
     """Base offsets of batches that were removed, or may be."""
     superseded: set[int] = field(default_factory=set)
@@ -67,15 +64,11 @@ class Topic:
     """True while it is deleted."""
 
     @property
-    def life(self) -> tuple[int, int]:
-        """Another one after a truncation or a deletion."""
-        return self.number, self.cuts
-
-    @property
     def id(self) -> LogId:
         return LogId(self.name, uuid.UUID(int=self.number), 0)
 
     def forget_behind(self, end: int) -> None:
+        """Forget what a power failure took."""
         self.batches = {base: each for base, each in self.batches.items() if base < end}
         self.emptied = {base for base in self.emptied if base < end}
         self.superseded = {base for base in self.superseded if base < end}
@@ -150,8 +143,6 @@ class World:
         if topic.is_going:
             return
         log = self.logs[topic.name]
-        if topic.cut_to is not None and self.rng.random() < 0.9:
-            return
         acts: list[tuple[float, Callable[[], None]]] = [
             (40, lambda: self.append(topic, log)),
             (25, lambda: self.launch(self.wait(topic, log), topic)),
@@ -161,7 +152,6 @@ class World:
             (2, lambda: self.launch(self.compact(topic, log), topic)),
             (2, lambda: self.launch(self.retain(topic, log), topic)),
             (2, lambda: self.launch(self.delete_records(topic, log), topic)),
-            (1.5, lambda: self.launch(self.truncate(topic, log), topic)),
             (1, lambda: self.launch(self.empty(topic, log), topic)),
             (0.7, lambda: self.launch(self.replace(topic, log), topic)),
         ]
@@ -169,8 +159,6 @@ class World:
         self.rng.choices(calls, weights)[0]()
 
     def append(self, topic: Topic, log: LocalLog) -> None:
-        if topic.cut_to is not None:
-            return
         self.number += 1
         key = b"%d" % self.rng.randint(0, 5)
         if topic.config.compact:
@@ -188,10 +176,10 @@ class World:
         topic.end = appended.last_offset + 1
 
     async def wait(self, topic: Topic, log: LocalLog) -> None:
-        life, end = topic.life, log.end_offset
+        number, end = topic.number, log.end_offset
         with suppress(OffsetOutOfRange):
             await log.durable(end)
-            if topic.life == life:  # it was not cut back, or deleted, meanwhile
+            if topic.number == number:  # it was not deleted meanwhile
                 topic.durable = max(topic.durable, end)
 
     async def write(self) -> None:
@@ -202,10 +190,10 @@ class World:
         self.confirmed[key] = max(self.confirmed.get(key, 0), number)
 
     async def checkpoint(self, topic: Topic, log: LocalLog) -> None:
-        life, end = topic.life, log.end_offset
+        number, end = topic.number, log.end_offset
         with suppress(Overloaded):
             await log.checkpoint(b"")
-            if topic.life == life:
+            if topic.number == number:
                 topic.durable = max(topic.durable, end)
 
     async def compact(self, topic: Topic, log: LocalLog) -> None:
@@ -213,41 +201,20 @@ class World:
             await log.compact(NOW_MS)
 
     async def retain(self, topic: Topic, log: LocalLog) -> None:
-        life = topic.life
+        number = topic.number
         await log.enforce_retention(NOW_MS)
-        if topic.life == life:
+        if topic.number == number:
             topic.start = max(topic.start, log.start_offset)
 
     async def delete_records(self, topic: Topic, log: LocalLog) -> None:
-        life, wanted = topic.life, self.rng.randint(log.start_offset, log.end_offset)
+        number, wanted = topic.number, self.rng.randint(log.start_offset, log.end_offset)
         with suppress(Overloaded):
             start = await log.delete_records(wanted)
-            if topic.life == life:
+            if topic.number == number:
                 topic.start = max(topic.start, start)
 
-    async def truncate(self, topic: Topic, log: LocalLog) -> None:
-        if topic.cut_to is not None or log.end_offset == log.start_offset:
-            return
-        cut = self.rng.randint(log.start_offset, log.end_offset)
-        starts = [base for base in topic.batches if base <= cut]
-        cut = max(starts, default=0)  # the beginning of a batch
-        if cut < log.start_offset:
-            return
-        topic.cut_to = cut
-        topic.cuts += 1
-        life = topic.life
-        try:
-            await log.truncate(cut)
-        except Overloaded:
-            if topic.life == life:
-                topic.cut_to = None
-            return
-        if topic.life == life:  # it was not deleted meanwhile
-            topic.forget_behind(cut)
-            topic.cut_to, topic.durable = None, cut
-
     async def empty(self, topic: Topic, log: LocalLog) -> None:
-        if topic.config.compact or topic.cut_to is not None:
+        if topic.config.compact:
             return
         there = [base for base in topic.batches if base >= log.start_offset and base not in topic.emptied]
         if there:
@@ -289,8 +256,6 @@ class World:
 
     async def check_topic(self, topic: Topic, log: LocalLog, *, has_all: bool) -> None:
         least = topic.end if has_all else topic.durable
-        if topic.cut_to is not None:
-            least = min(least, topic.cut_to)
         assert least <= log.end_offset <= topic.end, (topic.name, least, log.end_offset, topic.end)
         if log.start_offset < topic.start:
             assert topic.durable == 0
@@ -304,7 +269,6 @@ class World:
                 continue
             assert topic.config.compact, (topic.name, base)
             assert base in topic.superseded, (topic.name, base)
-        topic.cut_to = None
         topic.forget_behind(log.end_offset)
         topic.start = log.start_offset
 

@@ -37,10 +37,14 @@ def test_recent_batch_is_found_exactly_and_no_position_is_too_late(batches: list
 
 
 @given(SIZES, st.data())
-def test_recent_batches_are_forgotten_with_a_cut(batches: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_batches_behind_a_restored_state_are_forgotten(
+    batches: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    kept = data.draw(st.integers(0, len(batches) - 1))
+    state = filled(batches[:kept])[0].state
     index, placed = filled(batches)
-    first, _, position = data.draw(st.sampled_from(placed))
-    index.cut(position)
+    first, _, position = placed[kept]
+    index.restore(state)
     found, last = index.batch_for(first)
     assert found <= position
     assert last < first

@@ -19,7 +19,7 @@ from sparrow.cluster.log_entries import (
 )
 from sparrow.cluster.manifest import decode_manifest
 from sparrow.cluster.payloads import CommitPayload
-from sparrow.cluster.pieces import Piece, PieceList, cut_run
+from sparrow.cluster.pieces import Piece, PieceList
 from sparrow.storage.damage import Damage
 from sparrow.storage.store import LogId
 
@@ -117,9 +117,6 @@ def _add_runs(by_number: Mapping[int, LogState], manifest: CommitManifest, paylo
         if run.replaces:
             replacements.setdefault(run.log, []).append(run)
             continue
-        for cut in state.entry.cuts:
-            if payload.seq <= cut.seq and run.end > cut.end:
-                run = cut_run(run, cut)  # noqa: PLW2901 - the part that counts
         if run.end > run.base:
             state.pieces.append(Piece(run, payload))
     for number, runs in replacements.items():

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import OffsetOutOfRange, Overloaded, SparrowError, StorageFailed
-from sparrow.cluster import removal, truncation
+from sparrow.base.errors import OffsetOutOfRange, SparrowError, StorageFailed
+from sparrow.cluster import removal
 from sparrow.cluster.chunks import ChunkReader
 from sparrow.cluster.compaction import compact
 from sparrow.cluster.log_content import LogContent
@@ -48,7 +48,6 @@ class ObjectLog:
         self._scrub = Scrub(self.content)
         self._state = state
         self._resources = resources
-        self._is_truncating = False
         self._unreadable: dict[int, CorruptBatch] = {}
 
     # ── what is known ──
@@ -146,8 +145,6 @@ class ObjectLog:
     def _refuse_if_unable(self) -> None:
         if self.content.is_closed:
             raise StorageFailed(f"the log {self.id} is closed; open it again")
-        if self._is_truncating:
-            raise Overloaded(f"the log {self.id} is being cut back; try again")
 
     def durable(self, offset: int) -> asyncio.Future[None]:
         if offset > self.content.end:
@@ -202,17 +199,6 @@ class ObjectLog:
 
     async def enforce_retention(self, now_ms: int) -> int:
         return await self.content.alone(lambda: removal.enforce_retention(self.content, now_ms))
-
-    async def truncate(self, offset: int) -> None:
-        await self.content.alone(lambda: self._truncate(max(offset, 0)))
-
-    async def _truncate(self, offset: int) -> None:
-        self._refuse_if_unable()
-        self._is_truncating = True
-        try:
-            await truncation.truncate(self.content, offset)
-        finally:
-            self._is_truncating = False
 
     # ── rewriting and checking ──
 

@@ -23,17 +23,6 @@ ENTRY_VERSION: Final = 1
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Cut(msgspec.Struct, array_like=True, frozen=True):
-    """A truncation: of runs up to commit `seq`, only what lies before offset `end` counts. The
-    piece that contains the end keeps `length` bytes.
-    """
-
-    seq: int
-    end: int
-    length: int
-    max_timestamp: int
-
-
 class LogEntry(msgspec.Struct, array_like=True):
     """The identity of a log and its bounds, as an entry of the ledger.
 
@@ -51,7 +40,6 @@ class LogEntry(msgspec.Struct, array_like=True):
     start: int = 0
     end: int = 0
     clean_offset: int = 0
-    cuts: list[Cut] = []
 
 
 class StateEntry(msgspec.Struct, array_like=True):

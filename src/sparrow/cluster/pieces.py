@@ -10,14 +10,11 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from sparrow.cluster.manifest import LogRun, points_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from sparrow.cluster.log_entries import Cut
     from sparrow.cluster.payloads import CommitPayload
 
 
@@ -101,13 +98,6 @@ class PieceList:
         self.size_bytes -= sum(piece.run.length for piece in gone)
         return gone
 
-    def drop_last(self, number: int) -> list[Piece]:
-        """Remove the pieces from a number on. Return them."""
-        gone = self._pieces[number:]
-        del self._pieces[number:], self._bases[number:]
-        self.size_bytes -= sum(piece.run.length for piece in gone)
-        return gone
-
     def replace(self, runs: Sequence[LogRun], payload: CommitPayload) -> list[Piece]:
         """Put neighbouring runs in the place of the pieces between their base and their end. Return
         those pieces.
@@ -156,18 +146,6 @@ class PieceList:
                     return found
             before += piece.run.length
         return found
-
-
-def cut_run(run: LogRun, cut: Cut) -> LogRun:
-    """Return the part of a run that a truncation leaves."""
-    points = b"".join(
-        (offset - run.base).to_bytes(4, "little") + position.to_bytes(4, "little")
-        for offset, position in points_of(run)
-        if 0 < position < cut.length
-    )
-    return msgspec.structs.replace(
-        run, end=cut.end, length=cut.length, max_timestamp=cut.max_timestamp, points=points
-    )
 
 
 def _position_of(run: LogRun, offset: int) -> int:

@@ -27,7 +27,7 @@ import itertools
 import logging
 import threading
 from collections import deque
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import Overloaded, SparrowError, StorageFailed
@@ -39,7 +39,6 @@ from sparrow.storage.segment import translate_failed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparrow.storage.index import SegmentIndex
     from sparrow.storage.resources import Resources
     from sparrow.storage.segment import Segment
     from sparrow.storage.store import LogId
@@ -81,8 +80,6 @@ class Durability:
         """True while the directory and its metadata may not be on stable storage."""
         self.unsettled: deque[Segment] = deque()
         """Segments from the recovery point's one to the active one."""
-        self.cuts = 0
-        """Number of truncations so far: a point that was taken before the last one is invalid."""
         self._ended = False
         self._sync_failure: StorageFailed | None = None
         """The error of a failed sync; set in its thread, before the loop learns of it."""
@@ -176,15 +173,6 @@ class Durability:
             self.durable_offset = max(self.durable_offset, min(end_offset, self._end_offset()))
             self._wake()
 
-    async def cut_redo(self, point: RecoveryPoint) -> None:
-        """Let no redo record bring back what is about to be cut off behind `point`.
-
-        Raises:
-            DiskFull, StorageFailed: the journal takes nothing; nothing may be cut.
-        """
-        await self._resources.redo.cut(self._log_id, point.segment, point.position)
-        self._redo_breaks += 1
-
     def files_synced(self, *, even_if_failed: bool = False) -> asyncio.Future[None]:
         """Return a future that is done when the files of the log have all bytes that are visible
         now on stable storage; `wait` may be served by the journal. The call starts the sync.
@@ -237,8 +225,7 @@ class Durability:
         elif error is not None:
             self._end_waiters(error)
         else:
-            # A truncation may have overtaken the round.
-            self.durable_offset = max(self.durable_offset, min(durable_offset, self._end_offset()))
+            self.durable_offset = max(self.durable_offset, durable_offset)
             self._wake()
             self._wake_file_waiters()
 
@@ -246,14 +233,6 @@ class Durability:
         """Take no more appends, and fail everything that waits."""
         self.failure = self.failure or error
         self._end_waiters(self.failure)
-
-    def forget_behind(self, end_offset: int, error: SparrowError) -> None:
-        """Fail the futures behind `end_offset`, where the log was truncated."""
-        self.durable_offset = min(self.durable_offset, end_offset)
-        lost = [waiter for waiter in self._waiters if waiter[0] > end_offset]
-        self._waiters = [waiter for waiter in self._waiters if waiter[0] <= end_offset]
-        heapify(self._waiters)
-        _end(lost, error)
 
     def _wake(self) -> None:
         waiters = self._waiters
@@ -355,12 +334,9 @@ class Durability:
         with self._files:
             self._settle()
 
-    def save(self, *, log_start: int = 0, clean_offset: int = 0, cuts: int | None = None) -> None:
-        """Write the checkpoint with these offsets, which only grow. `cuts` is None when no
-        truncation can be under way. Raises as `save_point`.
-        """
+    def save(self, *, log_start: int = 0, clean_offset: int = 0) -> None:
+        """Write the checkpoint with these offsets, which only grow. Raises as `save_point`."""
         with self._files:
-            self._refuse_if_cut(cuts)
             saved = self.saved
             self._write(
                 dataclasses.replace(
@@ -379,22 +355,17 @@ class Durability:
             self._replacing = (group, segment)
             self._write(self.saved, leaves=True)
 
-    def save_point(
-        self, segment: Segment, point: RecoveryPoint, state: tuple[int, bytes] | None, cuts: int
-    ) -> None:
+    def save_point(self, segment: Segment, point: RecoveryPoint, state: tuple[int, bytes] | None) -> None:
         """Write the checkpoint with recovery point `point` in `segment`; everything before it is
         synced already.
 
         Args:
             state: (offset, fold) to save; None keeps the present one.
-            cuts: `self.cuts` when the point was taken.
 
         Raises:
             DiskFull, StorageFailed: the device refused; nothing changed.
-            Overloaded: the log was truncated meanwhile; nothing changed.
         """
         with self._files:
-            self._refuse_if_cut(cuts)
             self._settle()
             saved = self.saved
             if state is not None:
@@ -403,39 +374,6 @@ class Durability:
                 self._write_index(segment, point)
                 saved = dataclasses.replace(saved, point=point)
             self._write(saved)
-
-    def move_back(self, segment: Segment, index: SegmentIndex, point: RecoveryPoint) -> None:
-        """Move the recovery point back before a truncation to `point` in `segment`, which becomes
-        the active one.
-
-        Everything is synced. The file's index entries behind the point stay until the next write
-        cuts them off.
-
-        Raises:
-            DiskFull, StorageFailed: the device refused; nothing changed.
-        """
-        with self._files:
-            segment.written = min(segment.written, len(index.offsets))
-            segment.written_times = min(segment.written_times, len(index.times))
-            segment.index = segment.index or index
-            segment.crcs = segment.index.crcs(segment.written, segment.written_times)
-            self._write_index(segment, point)
-            end, saved = point.end_offset, self.saved
-            if saved.state_offset > end:
-                saved = dataclasses.replace(saved, state_offset=0, state=b"")
-            log_start, clean_offset = min(saved.log_start, end), min(saved.clean_offset, end)
-            self._write(
-                dataclasses.replace(
-                    saved,
-                    point=point,
-                    log_start=log_start,
-                    clean_offset=clean_offset,
-                    gaps=tuple(gap for gap in saved.gaps if gap.end <= end),
-                ),
-                leaves=True,
-            )
-            self.cuts += 1
-            self.unsettled = deque([segment])
 
     def end(self) -> None:
         """Write nothing more: the directory is about to be removed, and its name may soon be
@@ -461,10 +399,6 @@ class Durability:
             self.unsettled.popleft()
             if segment.index is not None and not segment.handle.retired:
                 self._resources.indexes.admit(segment, segment.index.size_bytes)
-
-    def _refuse_if_cut(self, cuts: int | None) -> None:
-        if cuts not in {None, self.cuts}:
-            raise Overloaded(f"the log in {self._directory} was cut back meanwhile; try again")
 
     def _refuse_if_ended(self) -> None:
         if self._ended:

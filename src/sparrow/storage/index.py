@@ -15,7 +15,7 @@ place that is never too late:
 * `offset_for(timestamp)`: every record before that offset's batch is older than `timestamp`.
 
 The indexes are a function of the batches alone: `add`ing the batches of a file again gives the same
-entries, which is how recovery, compaction and truncation make theirs. The time index of a closed
+entries, which is how recovery and compaction make theirs. The time index of a closed
 segment ends with its largest timestamp.
 
 Not thread-safe for writing (the log's loop adds). Reading is safe from any thread: entries are only
@@ -155,41 +155,6 @@ class SegmentIndex:
         """
         found = bisect_right(self.times, timestamp_ms)
         return self.base_offset + (self.time_offsets[found - 1] if found else 0)
-
-    def copy(self) -> SegmentIndex:
-        """Return another index with the same entries and state."""
-        other = SegmentIndex(self.base_offset, self.interval_bytes)
-        other.offsets, other.positions = self.offsets[:], self.positions[:]
-        other.times, other.time_offsets = self.times[:], self.time_offsets[:]
-        other.restore(self.state)
-        return other
-
-    def cut(self, position: int) -> tuple[int, int] | None:
-        """Forget all batches from `position` on.
-
-        Returns:
-            (position, last offset) of the last batch that still has an entry: the caller calls
-            `resume` for it and `add`s the batches behind it, up to the cut. None: nothing is left,
-            `add` from the segment's beginning.
-        """
-        self._forget_recent()
-        count = bisect_right(self.positions, position - 1)
-        del self.offsets[count:], self.positions[count:]
-        if not count:
-            del self.times[:], self.time_offsets[:]
-            self._set_max(-1, -1)
-            self.unindexed_bytes = 0
-            return None
-        times = bisect_right(self.time_offsets, self.offsets[-1])
-        del self.times[times:], self.time_offsets[times:]
-        self._set_max(
-            self.times[-1] if times else -1, self.base_offset + self.time_offsets[-1] if times else -1
-        )
-        return self.positions[-1], self.base_offset + self.offsets[-1]
-
-    def resume(self, size: int) -> None:
-        """Set the size of the last entry's batch to `size` bytes; used after `cut`."""
-        self.unindexed_bytes = size
 
     def restore(self, state: IndexState) -> None:
         """Go back to `state`; entries added since are dropped."""

@@ -124,11 +124,6 @@ class LateLog:
         await self._store.on_read(self.inner.id)
         return await self.inner.read(offset, max_bytes)
 
-    async def truncate(self, offset: int) -> None:
-        """Truncate as `PartitionLog.truncate`. Pending appends are completed first."""
-        self.complete(len(self._pending))
-        await self.inner.truncate(offset)
-
 
 class LateLogStore:
     """A `LogStore` over another one.

@@ -257,8 +257,6 @@ class LocalJournal:
         self._refuses_redo = False
         """True from a final mark, or from the refusal of a record, until another checkpoint."""
         self._is_closed = False
-        self._last_redo = found.last if self._redo else 0
-        """Number of the last redo record that a start would replay; 0: none."""
         self._marked_file = 0
         # in both threads
         self._lock = threading.Lock()
@@ -300,11 +298,6 @@ class LocalJournal:
         """True if logs may append redo records, and need not wait for a checkpoint."""
         is_able = self._is_in_use and self._failure is None and not self._is_closed
         return is_able and not self._refuses_redo and not self._is_stuck
-
-    @property
-    def holds_redo(self) -> bool:
-        """True if a start would replay redo records."""
-        return self._last_redo > 0
 
     async def begin(self) -> bytes:
         """See `Journal.begin`."""
@@ -348,7 +341,6 @@ class LocalJournal:
             )
             return refused
         future = self.append(record)
-        self._last_redo = self._last
         if self.is_filling:
             self._when_filling()
         return future
@@ -377,8 +369,6 @@ class LocalJournal:
         position = JournalPosition.decode(mark)
         self._is_in_use = self._is_begun
         self._refuses_redo = position.is_final
-        if position.number >= self._last_redo:
-            self._last_redo = 0
         with self._lock:
             self._released = max(self._released, position.number)
             is_stuck = self._is_stuck

@@ -5,10 +5,9 @@ each is visible, where the log starts and ends. An append writes to the page cac
 vectored write, the batch's bytes are not copied) and is kept from that moment on; work that costs
 time on a disk runs in threads (see `durability`, `workers`).
 
-Maintenance (retention, compaction, truncation, closing) is serialised per log by one lock; appends
-and reads continue meanwhile, except that `truncate` refuses appends until it is done. Maintenance
-that has begun runs to its end, because its threads would: a cancelled caller merely stops waiting,
-and the next maintenance waits for that end.
+Maintenance (retention, compaction, closing) is serialised per log by one lock; appends and reads
+continue meanwhile. Maintenance that has begun runs to its end, because its threads would: a
+cancelled caller merely stops waiting, and the next maintenance waits for that end.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from sparrow.base.errors import (
     CorruptStoredBatch,
     InvalidArgument,
     OffsetOutOfRange,
-    Overloaded,
     StorageFailed,
 )
 from sparrow.records.batch import stamp
@@ -72,7 +70,6 @@ class LocalLog:
         self._point_total = 0
         self._appended_total = recovered.scanned_bytes
         self._has_directory = exists
-        self._truncating = False
         self._closed = False
         self._scrubbing: tuple[Segment, SegmentCheck] | None = None
         self._is_scrubbed = False
@@ -211,8 +208,6 @@ class LocalLog:
             raise StorageFailed(self._durability.failure.text)
         if self._closed:
             raise StorageFailed(f"the log {self.id} is closed; open it again")
-        if self._truncating:
-            raise Overloaded(f"the log {self.id} is being cut back; try again")
 
     def _refuse_if_too_wide(self, offsets: int, size: int) -> None:
         """Check the offsets of batches: the counts in a batch's header are the publisher's, and may
@@ -473,7 +468,7 @@ class LocalLog:
                 continue
             offset = max(offset, segments[number + 1].base_offset) if number + 1 < len(segments) else end
 
-    # ── cutting back and housekeeping ──
+    # ── housekeeping ──
 
     async def _alone(self, act: Callable[[], Awaitable[T]]) -> T:
         """Run one maintenance action until it is complete, even when the caller is cancelled."""
@@ -483,20 +478,6 @@ class LocalLog:
                 return await act()
 
         return await asyncio.shield(asyncio.create_task(run()))
-
-    async def truncate(self, offset: int) -> None:
-        await self._alone(lambda: self._truncate(max(offset, 0)))
-
-    async def _truncate(self, offset: int) -> None:
-        if offset >= self._row.end:
-            return
-        self._refuse_if_unable()
-        self._truncating = True
-        try:
-            await self._maintenance.truncate(str(self.id), offset)
-        finally:
-            self._truncating = False
-        self._appended_total = self._point_total
 
     async def delete_records(self, before_offset: int) -> int:
         wanted = min(before_offset, self._row.end)
@@ -508,12 +489,7 @@ class LocalLog:
         return self._row.start
 
     async def _move_start(self, offset: int) -> None:
-        cuts = self._durability.cuts
-        if self._truncating or offset > self._row.end:
-            raise Overloaded(f"the log {self.id} is being cut back; try again")
-        await self._resources.workers.run(
-            self._durability.save, log_start=max(offset, self._row.start), cuts=cuts
-        )
+        await self._resources.workers.run(self._durability.save, log_start=max(offset, self._row.start))
         self._row.start = max(self._row.start, min(offset, self._row.end))
 
     async def enforce_retention(self, now_ms: int) -> int:
@@ -610,7 +586,7 @@ class LocalLog:
     async def _checkpoint(self, state: tuple[int, bytes] | None) -> None:
         if not self._row.segments:
             return
-        segment, total, cuts = self._row.segments[-1], self._appended_total, self._durability.cuts
+        segment, total = self._row.segments[-1], self._appended_total
         assert segment.index is not None, "the active segment has its index in memory"
         point = RecoveryPoint(
             segment.base_offset,
@@ -621,7 +597,7 @@ class LocalLog:
             segment.created_ms,
         )
         await self._durability.files_synced()
-        await self._resources.workers.run(self._durability.save_point, segment, point, state, cuts)
+        await self._resources.workers.run(self._durability.save_point, segment, point, state)
         self._point_total = max(self._point_total, total)
 
     def saved_state(self) -> tuple[int, bytes]:

@@ -1,4 +1,4 @@
-"""Maintenance of a log: drop old segments, compact, truncate. `retention` and `compaction` decide,
+"""Maintenance of a log: drop old segments, compact. `retention` and `compaction` decide,
 this module acts.
 
 The steps of every action are ordered so that a crash may stop it anywhere: first the checkpoint
@@ -15,11 +15,10 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import DiskFull, OffsetOutOfRange, SparrowError, StorageFailed
+from sparrow.base.errors import DiskFull, SparrowError, StorageFailed
 from sparrow.storage import cleaner as cleaning
 from sparrow.storage import compaction, names, retention
 from sparrow.storage.batch_removal import find_removal
-from sparrow.storage.checkpoint import RecoveryPoint
 from sparrow.storage.filesystem import translate
 from sparrow.storage.segment import Segment, translate_failed
 from sparrow.storage.store import LogConfig
@@ -132,48 +131,6 @@ class Maintenance:
         except OSError as error:
             raise translate(error, "removing", last.path) from error
         return marker
-
-    # ── cutting back ──
-
-    async def truncate(self, name: str, offset: int) -> None:
-        """Drop every batch that contains `offset` or comes after it. No append may run meanwhile.
-
-        First the checkpoint moves back, then the files: a crash between leaves the log as it was,
-        or shorter.
-        """
-        await self._durability.files_synced()
-        await self._run(self._durability.settle)
-        number = self._row.number_of(offset)
-        keep = self._row.segments[number]
-        position, batch_offset = await self._run(keep.find, offset)
-        end = min(offset, batch_offset)
-        index = await self._run(keep.index_until, position)
-        point = RecoveryPoint(
-            keep.base_offset, position, end, index.state, keep.first_timestamp, keep.created_ms
-        )
-        await self._durability.cut_redo(point)
-        await self._run(self._durability.move_back, keep, index, point)
-        lost = self._row.cut(number, end)
-        keep.become_active(index, position)
-        self._durability.forget_behind(end, OffsetOutOfRange(f"{name} was cut back to offset {end}"))
-        try:
-            await self._run(self._cut_files, keep, position, lost)
-        except SparrowError as error:
-            # The checkpoint and the row are cut already: an append now would come before bytes that
-            # are still there.
-            failure = error if isinstance(error, StorageFailed) else StorageFailed(error.text)
-            self._durability.fail(failure)
-            raise failure from error
-        self._forget_damages(lost)
-
-    def _cut_files(self, keep: Segment, position: int, lost: Sequence[Segment]) -> None:
-        """Cut the files. The last segments are removed first, so that a crash leaves no hole."""
-        _unlink(list(reversed(lost)))
-        keep.cut_file(position)
-        try:
-            self._resources.fs.sync_dir(self._directory)
-        except OSError as error:
-            raise translate_failed(error, "syncing", self._directory) from error
 
     # ── compaction ──
 

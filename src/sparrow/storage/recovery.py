@@ -814,9 +814,6 @@ class _Examination:
         base, found = self._bases[number], self._found
         is_last = number + 1 == len(self._bases)
         holes_until = self._bases[number + 1] if self._holes_allowed and not is_last else -1
-        if point is not None and point.segment == base:
-            # A truncation may have made a compacted segment the active one again.
-            holes_until = max(holes_until, point.end_offset)
         size = self._size(base) or 0
         segment = RecoveredSegment(base, size)
         saved = self._saved.get(base)
@@ -825,9 +822,6 @@ class _Examination:
         if point is not None and point.segment == base:
             segment.first_timestamp, segment.created_ms = point.first_timestamp, point.created_ms
             segment.synced = point.position
-            if not point.position and point.end_offset != base:
-                # it was compacted, and then truncated to nothing: no checkpoint lists it
-                segment.is_dense = False
             restored = self._restored(point)
             if restored is not None:
                 index, start = restored, point.position

@@ -10,7 +10,7 @@ log counts; damaged ones are ignored.
 
 Order: a line is written just before the checkpoint in the directory, when all that it vouches for
 is on stable storage, and it is synced before any file leaves the log (retention, compaction,
-truncation, deletion). A line lost in a power failure was only an advance, and the older line is
+deletion). A line lost in a power failure was only an advance, and the older line is
 true, too: it vouches for less. So a crash alone never makes this file vouch for something that is
 not there.
 

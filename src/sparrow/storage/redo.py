@@ -9,8 +9,7 @@ background, and at the latest before a checkpoint lets the journal forget the re
 After a power failure the segment may lack these bytes. `replay` writes them again before any log is
 opened, and recovery then finds them as if the segment had been synced. A record concerns bytes
 behind the log's recovery point only: everything before it was synced, and may have been compacted
-or dropped since. A record without bytes says that the log was cut back to its position, so that
-records before it do not bring anything back.
+or dropped since.
 
 A log that has failed for good may be unable to sync these bytes. Then no checkpoint is written any
 more, and the next start has them: the journal is their only copy.
@@ -57,7 +56,6 @@ class RedoRecord(msgspec.Struct, array_like=True, frozen=True):
     """Base offset."""
     position: int
     data: bytes
-    """Empty: the log was cut back to the position."""
 
     @property
     def log_id(self) -> LogId:
@@ -95,9 +93,6 @@ class TakesRedo(Protocol):
     @property
     def takes_redo(self) -> bool: ...
 
-    @property
-    def holds_redo(self) -> bool: ...
-
     def append_redo(self, record: bytes) -> asyncio.Future[None]: ...
 
 
@@ -132,16 +127,6 @@ class RedoLog:
         assert self._journal is not None, "the caller has asked whether it is ready"
         self._logs[log] = None
         return self._journal.append_redo(encode(log_id, segment, position, data))
-
-    async def cut(self, log_id: LogId, segment: int, position: int) -> None:
-        """Record that a log is cut back to a position; return when that is on stable storage.
-
-        Raises:
-            DiskFull, StorageFailed: it could not be recorded.
-            Overloaded: not before a checkpoint, which is under way.
-        """
-        if self._journal is not None and self._journal.holds_redo:
-            await self._journal.append_redo(encode(log_id, segment, position, b""))
 
     def forget(self, log: HasFiles) -> None:
         """Remove a log that is closed or deleted."""
@@ -234,23 +219,11 @@ def _pieces(records: Iterable[RedoRecord], floor: tuple[int, int]) -> dict[int, 
     """
     found: dict[int, dict[int, bytes]] = {}
     for record in records:
-        if not record.data:
-            found = _cut_back(found, record.segment, record.position)
-            continue
         before = floor[1] - record.position if record.segment == floor[0] else 0
         if record.segment >= floor[0] and before < len(record.data):
             skipped = max(before, 0)
             found.setdefault(record.segment, {})[record.position + skipped] = record.data[skipped:]
     return found
-
-
-def _cut_back(found: dict[int, dict[int, bytes]], segment: int, position: int) -> dict[int, dict[int, bytes]]:
-    kept = {base: pieces for base, pieces in found.items() if base <= segment}
-    if segment in kept:
-        kept[segment] = {
-            start: data[: position - start] for start, data in kept[segment].items() if start < position
-        }
-    return kept
 
 
 def _write(fs: FileSystem, path: str, pieces: dict[int, bytes], floor: int) -> None:

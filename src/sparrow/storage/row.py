@@ -50,12 +50,6 @@ class SegmentRow:
         self.start = max(self.start, start)
         return _retired(gone)
 
-    def cut(self, number: int, end: int) -> list[Segment]:
-        """End the log at `end` in segment `number`, and remove those after it. Return them."""
-        lost, self.segments = self.segments[number + 1 :], self.segments[: number + 1]
-        self.end, self.start = end, min(self.start, end)
-        return _retired(lost)
-
     def replace(self, group: list[Segment], segment: Segment) -> None:
         """Put `segment` in the place of the neighbours in `group`."""
         first = self.segments.index(group[0])

@@ -370,37 +370,6 @@ class Segment:
         index.seal()
         return index
 
-    def index_until(self, position: int) -> SegmentIndex:
-        """Return the index as it was before the batch at `position` was appended; a new one.
-        Blocking; raises as `read`.
-        """
-        index = self.load_index().copy()
-        last = index.cut(position)
-        start = last[0] if last else 0
-        with self.opened() as fd:
-            for at, header in walk.headers(self._resources.fs, fd, start, position, self.path):
-                if last and at == start:
-                    index.resume(header.size_bytes)
-                else:
-                    index.add(header.last_offset, at, header.size_bytes, header.max_timestamp)
-        return index
-
-    def become_active(self, index: SegmentIndex, size: int) -> None:
-        """Forget everything behind `size`, and take batches again."""
-        self._resources.indexes.drop(self)
-        self.index, self.size, self.max_timestamp = index, size, index.max_timestamp
-        self.synced, self.in_journal = min(self.synced, size), 0
-
-    def cut_file(self, size: int) -> None:
-        """Keep the first `size` bytes of the file, durably. Blocking.
-
-        Raises:
-            StorageFailed: the device failed.
-        """
-        with self.opened() as fd:
-            self._resources.fs.truncate(fd, size)
-            self._resources.fs.sync(fd)
-
     def forget_index(self) -> None:
         """Drop the index from memory. Called by the cache of indexes, which has only closed
         segments.

@@ -168,7 +168,7 @@ class PartitionLog(Protocol):
         Raises:
             DiskFull: no space; the log is unchanged and readable.
             StorageFailed: an earlier write or sync failed, or the log is closed.
-            Overloaded: the log is being truncated, or the process has no descriptor left.
+            Overloaded: the process has no descriptor left.
             InvalidArgument: the batches' headers claim more offsets together than a segment's index
                 can hold.
         """
@@ -178,9 +178,8 @@ class PartitionLog(Protocol):
         """Return a future that is done when everything before `offset` is on stable storage (group
         commit).
 
-        The call starts the sync. The future fails with StorageFailed when the sync fails, with
-        OffsetOutOfRange when `truncate` removed the awaited batches, and with Overloaded when the
-        process has no descriptor left: call again.
+        The call starts the sync. The future fails with StorageFailed when the sync fails, and with
+        Overloaded when the process has no descriptor left: call again.
 
         Raises:
             OffsetOutOfRange: `offset` is after the end.
@@ -246,13 +245,6 @@ class PartitionLog(Protocol):
     def producer_batches(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Iterate as `headers_and_markers`, over batches of producers and control batches alone: a
         store may know them without reading the others.
-        """
-        ...
-
-    async def truncate(self, offset: int) -> None:
-        """Drop every batch that contains `offset` or comes after it, durably. Appends are refused
-        meanwhile. A saved state from behind the new end is forgotten. A crash leaves the truncation
-        undone or partly done.
         """
         ...
 
@@ -326,8 +318,7 @@ class PartitionLog(Protocol):
 
         Raises:
             DiskFull, StorageFailed: the last checkpoint stays valid.
-            Overloaded: the same; the log was truncated meanwhile, or the process has no descriptor
-                left.
+            Overloaded: the same; the process has no descriptor left.
         """
         ...
 
