@@ -4,6 +4,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 WORKERS ?= 3
 ROUNDS ?= 200
+SEEDS ?= 1000
 FUZZ_SECONDS ?= 60
 FUZZ_BATCHES ?= 100000
 
@@ -11,7 +12,7 @@ FUZZ_BATCHES ?= 100000
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports compiled pytest test-pythons bench bench-quick bench-spark crash test-cluster cluster-crash fuzz compat audit clean
+.PHONY: help setup demo test lint types imports compiled pytest test-pythons bench bench-quick bench-spark crash test-cluster cluster-simulation cluster-crash fuzz compat audit clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -64,9 +65,15 @@ bench-spark: setup  ## the Spark part alone; beside Spark's own Kafka connector 
 crash: setup  ## kill -9 under load, hundreds of rounds (ROUNDS=200)
 	SPARROW_CRASH_ROUNDS=$(ROUNDS) SPARROW_SPARK_KILLS=$(ROUNDS) $(BIN)/pytest tests/crash tests/spark/exactly_once -q -p no:randomly -o timeout=3600
 
-# The folders whose tests open a broker on a path, which then is a shard of a cluster in memory.
-test-cluster: setup  ## the broker's tests over the stores of cluster mode
-	$(BIN)/pytest -n $(WORKERS) -q -p tests.cluster.swapped_stores tests/broker tests/queues tests/publishing
+# The folders whose tests open a broker on a path, or a server in a thread, which then is a shard of a cluster in memory.
+SWAPPED = tests/broker tests/queues tests/publishing tests/kafka_frontend tests/kafka_groups tests/kafka_transactions tests/consumer_groups \
+	tests/share_fetch tests/share_groups tests/sinks tests/spark/sink
+test-cluster: setup  ## the broker's tests, those of Kafka's clients and of Spark's sink over the stores of cluster mode
+	$(BIN)/pytest -n $(WORKERS) -q -p tests.cluster.swapped_stores $(SWAPPED)
+	$(BIN)/pytest -n $(WORKERS) -q tests/cluster/test_shard_stores.py tests/cluster/test_ledgers.py tests/cluster/test_objects.py
+
+cluster-simulation: setup  ## whole brokers in simulated time, with faults by seed (SEEDS=1000)
+	PYTHONHASHSEED=0 SPARROW_SIMULATION_SEEDS=$(SEEDS) $(BIN)/pytest tests/cluster/test_simulation.py -q -p no:randomly
 
 cluster-crash: setup  ## two brokers over PostgreSQL and S3, the owner killed, stopped and ended under load (ROUNDS=200 for each)
 	SPARROW_CLUSTER_ROUNDS=$(ROUNDS) $(BIN)/pytest tests/cluster/test_two_brokers.py -q -p no:randomly -o timeout=36000

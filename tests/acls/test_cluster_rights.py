@@ -174,7 +174,6 @@ CALLS: dict[str, Call] = {
 
 ADMINISTRATIVE: Final = {
     "HTTP GET /v1/users",
-    "HTTP GET /v1/users/{user}",
     "HTTP POST /v1/users",
     "HTTP PUT /v1/users/{user}",
     "HTTP DELETE /v1/users/{user}",

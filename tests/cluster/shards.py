@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -65,6 +66,13 @@ class ShardBench:
             options=self.options,
             cache_bytes=self.cache_bytes,
         )
+
+    def copy(self) -> ShardBench:
+        """Return engines with what is committed now."""
+        copied = ShardBench(self._ledger_faults, self._object_faults, self.options, self.cache_bytes)
+        copied.state = copy.deepcopy(self.state)
+        copied.content = dict(self.content)
+        return copied
 
     async def _take(self) -> tuple[int, Taken, ShardContent]:
         ledger = MemoryLedger(self.state)

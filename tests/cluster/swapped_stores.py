@@ -2,18 +2,29 @@
 
     .venv/bin/pytest -p tests.cluster.swapped_stores tests/broker tests/queues
 
-So the suites of the broker hold the stores of cluster mode, too. The engines of a path outlive its
-brokers, as a data directory does.
+So the suites of the broker, of Kafka's clients and of Spark's sink hold the stores of cluster mode,
+too. The engines of a path outlive its brokers, as a data directory does. Brokers in processes of
+their own keep their files.
 """
 
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 
 from sparrow.broker.broker import Broker
+from sparrow.server.engine import open_local_stores, start_broker
+from sparrow.server.server import Server
 from tests.cluster.shards import ShardBench
+from tests.queues.work import Work
+
+if TYPE_CHECKING:
+    from sparrow.cluster.shard import OwnedShard
+    from sparrow.meta.store import MetaStore
+    from sparrow.server.config import ServerConfig
+    from sparrow.storage.store import LogStore
 
 ON_FILES = {
     "test_very_many_records_are_checked_in_the_thread": "it expects that an append is done at once",
@@ -25,6 +36,10 @@ ON_FILES = {
     "test_a_stored_configuration_that_cannot_be_read_stops_the_start": "it changes the SQLite file",
     "test_the_log_directory_has_sizes_of_logs_that_were_not_opened_since_the_start": "it names a directory",
     "test_acknowledged_messages_stay_so_wherever_a_change_of_the_subscribers_crashes": "it copies files",
+    "test_offsets_that_a_log_gives_again_after_it_lost_its_tail_are_new_messages": "a ledger loses no tail",
+    "test_a_start_behind_a_log_that_lost_its_tail_is_moved_back": "a ledger loses no tail",
+    "test_a_record_is_leased_before_its_sync": "an append is its own sync",
+    "test_a_leader_epoch_that_never_was_is_refused": "it names the epoch of a single broker",
 }
 """Tests that are about files, and why."""
 
@@ -39,14 +54,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 _BENCHES: dict[str, ShardBench] = {}
 
 
-async def _open_stores(self: Broker, opened: AsyncExitStack) -> None:
+def _opened(path: str, opened: AsyncExitStack) -> OwnedShard:
+    shard = _BENCHES.setdefault(path, ShardBench()).open()
+    opened.push_async_callback(shard.close)
+    return shard
+
+
+async def _open_broker(self: Broker, opened: AsyncExitStack) -> None:
     if self._log_store is not None and self._meta_store is not None:
         self._logs, self._meta = self._log_store, self._meta_store
         return
     assert self._path is not None
-    shard = _BENCHES.setdefault(self._path, ShardBench()).open()
-    opened.push_async_callback(shard.close)
+    shard = _opened(self._path, opened)
     self._logs, self._meta = shard.logs, shard.meta
 
 
-Broker._open_stores = _open_stores  # type: ignore[method-assign]
+async def _open_server(config: ServerConfig, opened: AsyncExitStack) -> tuple[LogStore, MetaStore]:
+    shard = _opened(config.data_dir, opened)
+    return shard.logs, shard.meta
+
+
+def _copy(self: Work) -> str:
+    """Copy what is committed now, as a kill -9 leaves it."""
+    self._copies += 1
+    path = f"{self.path}-{self._copies}"
+    _BENCHES[path] = _BENCHES[self.path].copy()
+    return path
+
+
+Broker._open_stores = _open_broker  # type: ignore[method-assign]
+Work.copied = _copy  # type: ignore[method-assign]
+for function in (Server.__init__, start_broker):
+    assert open_local_stores in function.__defaults__
+    function.__defaults__ = tuple(
+        _open_server if each is open_local_stores else each for each in function.__defaults__
+    )

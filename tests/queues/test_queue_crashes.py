@@ -215,7 +215,7 @@ async def test_a_buffered_lease_is_handed_out_before_it_is_kept_and_an_acknowled
     work.path = copied  # the lease was lost: the record comes again at once, as if for the first time
     await work.start()
     one = await work.consumer("jobs")
-    leased = await one.lease(10)
+    leased = await one.lease(10, wait_ms=30_000)
     assert leased[0].ranges == [(0, 0, 1)]
     await ack(one, records(leased))
     await work.crash()

@@ -217,6 +217,20 @@ class Broker:
     async def _record_status(self) -> None:
         await self.status.record()
 
+    def is_current(self) -> bool:
+        """Return False while another broker may own the data by now: a frontend then answers no
+        request before `current` returns. Takes no right.
+        """
+        return self._logs.is_current()
+
+    async def current(self) -> None:
+        """Wait until no other broker can own the data. Takes no right.
+
+        Raises:
+            Draining: another one does.
+        """
+        await self._logs.current()
+
     @property
     def leader_epoch(self) -> int:
         """Kafka's leader epoch of all partitions. Takes no right."""

@@ -134,13 +134,14 @@ class Group:
 class _Budget:
     """A token bucket of bytes, full at the start; it holds four seconds of its rate."""
 
-    def __init__(self, bytes_per_s: int) -> None:
+    def __init__(self, bytes_per_s: int, clock: Clock) -> None:
         self._rate = bytes_per_s
         self._left = 4.0 * bytes_per_s
-        self._at = perf_counter()
+        self._clock = clock
+        self._at = clock.monotonic()
 
     def has(self, size_bytes: int) -> bool:
-        now = perf_counter()
+        now = self._clock.monotonic()
         self._left = min(4.0 * self._rate, self._left + (now - self._at) * self._rate)
         self._at = now
         return self._left >= size_bytes
@@ -180,7 +181,7 @@ class ShardCommitter:
         self._retake = retake
         self._when_lost = when_lost
         self._options = options or CommitOptions()
-        self._budget = _Budget(self._options.inline_bytes_per_s)
+        self._budget = _Budget(self._options.inline_bytes_per_s, clock)
         self.epoch = epoch
         """The shard's epoch, as the ledger checks it."""
         self.leader_epoch = epoch
@@ -225,7 +226,7 @@ class ShardCommitter:
         self._waiting_bytes += size_bytes
         group = self._open
         if group.is_empty:
-            group.begun_at = perf_counter()
+            group.begun_at = self._clock.monotonic()
         self._changed.set()
         return group
 
@@ -312,7 +313,7 @@ class ShardCommitter:
         if group.size_bytes >= options.seal_bytes or self._is_closed:
             return 0
         is_small = group.payload_bytes <= options.inline_bytes
-        now = perf_counter()
+        now = self._clock.monotonic()
         if not self._in_flight:
             return 0 if is_small else self._last_upload_at + options.linger_s - now
         return None if is_small else group.begun_at + options.linger_s - now
@@ -325,17 +326,18 @@ class ShardCommitter:
             return
         group.key_ms = self._clock.wall_ms()
         group.key = object_key("w", group.key_ms)
-        self._last_upload_at = perf_counter()
+        self._last_upload_at = self._clock.monotonic()
         group.uploaded = asyncio.get_running_loop().create_task(self._upload(group))
 
     async def _upload(self, group: Group) -> bool:
         """Upload the payload. Return False if it goes into the row instead."""
-        begun, delay = perf_counter(), 0.05
+        begun, delay = self._clock.monotonic(), 0.05
         while True:
             try:
                 await self._objects.put(group.key, [group.payload])
             except ObjectsUnavailable as error:
-                if perf_counter() - begun > self._options.inline_after_s or self.objects_failure is not None:
+                has_waited = self._clock.monotonic() - begun > self._options.inline_after_s
+                if has_waited or self.objects_failure is not None:
                     self._lose_objects(error)
                     return False
                 await asyncio.sleep(delay)

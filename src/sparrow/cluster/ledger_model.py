@@ -47,7 +47,8 @@ class LedgerFaults:
         lost_requests: a call does not reach the ledger; a commit's outcome is then unknown.
         lost_responses: a call happens, and its caller does not learn of it.
         disk_full: a commit is refused.
-        max_iterations: of the event loop that a call waits before it happens.
+        max_iterations: of the event loop that a call waits before it happens, and its response
+            afterwards.
     """
 
     seed: int = 0
@@ -129,7 +130,7 @@ class MemoryLedger:
         node, state.next_node = state.next_node, state.next_node + 1
         state.nodes[node] = _Node(incarnation, dict(addresses), state.clock.wall_ms() + ttl_ms)
         self._node = node
-        self._maybe_lose_response()
+        await self._respond()
         return node
 
     async def renew(
@@ -142,7 +143,7 @@ class MemoryLedger:
             found.addresses = dict(addresses)
             found.is_draining = draining
             found.is_connected = True
-        self._maybe_lose_response()
+        await self._respond()
         return found is not None
 
     async def leave(self, node: int) -> None:
@@ -170,7 +171,7 @@ class MemoryLedger:
             row.taken_at_ms = self.state.clock.wall_ms()
             row.takeover_ms = row.handover = row.released_by = None
         row.owner = node
-        self._maybe_lose_response()
+        await self._respond()
         return Taken(row.epoch, row.seq)
 
     def _is_alive(self, node: int | None) -> bool:
@@ -185,7 +186,7 @@ class MemoryLedger:
         row.epoch += 1
         row.released_by, row.owner = row.owner, None
         row.handover = None
-        self._maybe_lose_response()
+        await self._respond()
         return True
 
     async def ask_handover(self, shard: int, node: int) -> bool:
@@ -194,7 +195,7 @@ class MemoryLedger:
         if row.owner != node:
             return False
         row.handover, row.handover_at_ms = node, self.state.clock.wall_ms()
-        self._maybe_lose_response()
+        await self._respond()
         return True
 
     async def note_served(self, shard: int, node: int, takeover_ms: int) -> None:
@@ -202,7 +203,7 @@ class MemoryLedger:
         row = self.state.shards[shard]
         if row.owner == node:
             row.takeover_ms = takeover_ms
-        self._maybe_lose_response()
+        await self._respond()
 
     async def commit(self, shard: int, epoch: int, commit: Commit) -> bool:
         try:
@@ -218,8 +219,10 @@ class MemoryLedger:
         if commit.object_key is not None and now_ms - commit.object_ms > MAX_OBJECT_AGE_MS:
             raise LedgerRefused(f"the object {commit.object_key} is too old to be committed")
         self._apply(row, epoch, commit, now_ms)
-        if self._random.random() < self.faults.lost_responses:
-            raise OutcomeUnknown("the response of the ledger was lost, as its seed wanted")
+        try:
+            await self._respond()
+        except LedgerUnavailable as error:
+            raise OutcomeUnknown(error.text) from None
         return True
 
     def _apply(self, row: _Shard, epoch: int, commit: Commit, now_ms: int) -> None:
@@ -311,6 +314,8 @@ class MemoryLedger:
         if self.state.is_down or self._random.random() < self.faults.lost_requests:
             raise LedgerUnavailable("the ledger does not answer; try again")
 
-    def _maybe_lose_response(self) -> None:
+    async def _respond(self) -> None:
+        for _ in range(self._random.randint(0, max(0, self.faults.max_iterations - 1))):
+            await asyncio.sleep(0)
         if self._random.random() < self.faults.lost_responses:
             raise LedgerUnavailable("the response of the ledger was lost, as its seed wanted")

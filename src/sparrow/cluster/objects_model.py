@@ -27,7 +27,8 @@ class ObjectFaults:
     Attributes:
         failed: a call fails, and nothing happened.
         stored_but_error: a put or a delete happens, and fails.
-        max_iterations: of the event loop that a call waits before it happens.
+        max_iterations: of the event loop that a call waits before it happens, and its response
+            afterwards.
     """
 
     seed: int = 0
@@ -61,7 +62,7 @@ class MemoryObjects:
         await self._arrive(key)
         self.content[key] = data
         self.puts += 1
-        self._maybe_lose_response(key)
+        await self._respond(key)
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         await self._arrive(key)
@@ -74,7 +75,7 @@ class MemoryObjects:
         for key in keys:
             await self._arrive(key)
             self.content.pop(key, None)
-            self._maybe_lose_response(key)
+            await self._respond(key)
 
     async def find(self, prefix: str = "") -> list[ObjectInfo]:
         await self._arrive(prefix)
@@ -92,6 +93,8 @@ class MemoryObjects:
         if self.is_down or self._random.random() < self.faults.failed:
             raise ObjectsUnavailable(f"the object store did not take the call for {key!r}; try again")
 
-    def _maybe_lose_response(self, key: str) -> None:
+    async def _respond(self, key: str) -> None:
+        for _ in range(self._random.randint(0, max(0, self.faults.max_iterations - 1))):
+            await asyncio.sleep(0)
         if self._random.random() < self.faults.stored_but_error:
             raise ObjectsUnavailable(f"the response of the object store for {key!r} was lost; try again")

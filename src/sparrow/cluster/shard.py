@@ -53,12 +53,13 @@ class OwnedShard:
             NewerFormat, LedgerRefused: see `load_logs`.
         """
         loaded = load_logs(content)
+        self.clock = clock or SystemClock()
         self.cache = PayloadCache(shard, ledger, objects, connect, cache_bytes)
         self.committer = ShardCommitter(
             ledger,
             objects,
             self.cache,
-            clock or SystemClock(),
+            self.clock,
             shard=shard,
             epoch=taken.epoch,
             seq=taken.seq,

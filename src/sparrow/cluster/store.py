@@ -72,6 +72,12 @@ class ObjectLogStore:
     def leader_epoch(self) -> int:
         return self._committer.leader_epoch
 
+    def is_current(self) -> bool:
+        return self._resources.is_trusted()
+
+    async def current(self) -> None:
+        await self._resources.trusted()
+
     @property
     def location(self) -> str:
         return self._location

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
@@ -50,7 +49,7 @@ class ShardUpkeep:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _merge(self) -> None:
-        await merge(self._shard.logs.contents(), self._shard.committer, _now_ms())
+        await merge(self._shard.logs.contents(), self._shard.committer, self._shard.clock.wall_ms())
 
     async def _collect(self) -> None:
         await collect_dead(self._ledger, self._objects)
@@ -58,8 +57,11 @@ class ShardUpkeep:
     async def _collect_orphans(self) -> None:
         """Look at all objects once, and then at those of the hours that have become old enough."""
         await asyncio.sleep(FIRST_ORPHANS_S)
-        await _guarded(lambda: collect_orphans(self._ledger, self._objects, _now_ms()))
-        await _every(ORPHANS_S, lambda: collect_orphans(self._ledger, self._objects, _now_ms(), hours=3))
+        await _guarded(lambda: self._collect_orphans_of(None))
+        await _every(ORPHANS_S, lambda: self._collect_orphans_of(3))
+
+    async def _collect_orphans_of(self, hours: int | None) -> None:
+        await collect_orphans(self._ledger, self._objects, self._shard.clock.wall_ms(), hours=hours)
 
 
 async def _every(interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
@@ -75,7 +77,3 @@ async def _guarded(work: Callable[[], Awaitable[object]]) -> None:
         _LOG.warning("housekeeping of the cluster: %s", error.text)
     except Exception:  # noqa: BLE001 - housekeeping must outlive any one failure; the next round tries again
         _LOG.exception("housekeeping of the cluster failed")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

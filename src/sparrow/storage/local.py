@@ -137,6 +137,12 @@ class LocalLogStore:
     def leader_epoch(self) -> int:
         return 0
 
+    def is_current(self) -> bool:
+        return True
+
+    async def current(self) -> None:
+        """Return at once: the directory is locked by this process."""
+
     @property
     def location(self) -> str:
         return self._directory.logs

@@ -349,6 +349,20 @@ class LogStore(Protocol):
         """
         ...
 
+    def is_current(self) -> bool:
+        """Return False while another owner may have written since: then nothing may be answered
+        from memory before `current` returns. Cheap: called for each request.
+        """
+        ...
+
+    async def current(self) -> None:
+        """Wait until `is_current`.
+
+        Raises:
+            Draining: another owner has the logs.
+        """
+        ...
+
     def ids(self) -> list[LogId]:
         """Return the id of every log that has been written to."""
         ...

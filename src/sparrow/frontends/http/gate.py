@@ -74,6 +74,7 @@ class Gate:
                 request.authenticate(await self._identify(request))
             is_known = True
             check_size(request.head.content_length, self._frontend.limits.max_body_bytes)
+            await self._until_current(request)
             response = await self._router.find(request)(request)
         except ClientGone:
             return None
@@ -92,6 +93,11 @@ class Gate:
             self._frontend.logger.exception("a bug in the handler of %s %s", request.method, request.path)
             response = problem_response(InternalError(BUG), request.path)
         return response
+
+    async def _until_current(self, request: Request) -> None:
+        """Wait while another broker may own the data: nothing is answered from memory then."""
+        if request.path not in OPEN_PATHS and not self._frontend.broker.is_current():
+            await self._frontend.broker.current()
 
     async def admit_socket(self, request: Request) -> Principal | None:
         """Return the principal of a WebSocket; None without credentials where they are required:

@@ -197,6 +197,11 @@ class KafkaConnection(Connection["KafkaContext"], asyncio.BufferedProtocol):
     def _with_address(self, principal: Principal) -> Principal:
         return replace(principal, host=self.host, listener=self.listener.name)
 
+    def _resume(self) -> None:
+        """Handle the requests that waited until the broker was current."""
+        if self.transport is not None:
+            self._run()
+
     def resume(self) -> None:
         """Handle the requests that waited until the codec was loaded."""
         self._run()
@@ -258,6 +263,7 @@ class KafkaConnection(Connection["KafkaContext"], asyncio.BufferedProtocol):
             and len(self._responses) < self.limits.max_unanswered_produces
             and not self._is_muted()
             and self.context.is_loaded
+            and self.context.may_answer(self._resume)
         )
 
     async def _work(

@@ -57,6 +57,8 @@ class NativePause(PauseReason):
     """The client published more than its quota allows."""
     SETTLE: Final = 64
     """More settlements wait for stable storage than the limit allows."""
+    HELD: Final = 256
+    """Another broker may own the data: nothing is answered before that is known."""
 
 
 class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
@@ -65,6 +67,7 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
     __slots__ = (
         "_certified",
         "_fetches",
+        "_held",
         "_is_finishing",
         "_is_receiving",
         "_login",
@@ -102,6 +105,8 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
         self._certified: Principal | None = None
         """The principal that the TLS certificate names, if TLS asked for one."""
         self._login: asyncio.Future[Any] | None = None
+        self._held = bytearray()
+        """Bytes that came while the broker was not current."""
         self.channels = ChannelTable(self)
         self._to_confirm: list[Confirmer] = []
         self._unconfirmed_bytes = 0
@@ -134,6 +139,9 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
+        if self._held or not self.context.may_answer(self._take_held):
+            self._hold(data)
+            return
         if self.is_leaving or (not self.received_bytes and self.is_stranger(data)):
             return
         self.received_bytes += len(data)
@@ -154,6 +162,17 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
         if protocol.bytes_wanted != self._reserved_bytes:
             self.reserve_input(protocol.bytes_wanted)
         self.flush()
+
+    def _hold(self, data: bytes) -> None:
+        """Keep what came until the broker is current."""
+        self._held += data
+        self.pause_reading(NativePause.HELD)
+
+    def _take_held(self) -> None:
+        held, self._held = bytes(self._held), bytearray()
+        self.resume_reading(NativePause.HELD)
+        if held and self.transport is not None:
+            self.data_received(held)
 
     def eof_received(self) -> bool:
         self.protocol.receive_eof()

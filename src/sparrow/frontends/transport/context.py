@@ -105,6 +105,29 @@ class TransportContext(Generic[C]):
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_gone = asyncio.Event()
+        self._waiting: dict[Callable[[], None], None] = {}
+        """Calls to make when the broker is current again, in this order."""
+
+    def may_answer(self, call: Callable[[], None]) -> bool:
+        """Return True if requests may be answered now. If not, `call` is called once they may: the
+        broker may have lost its data to another one while it was stopped, and its answers would be
+        old. It is not called if that is so: the server then ends all connections.
+        """
+        if self.broker.is_current():
+            return True
+        if not self._waiting:
+            self.spawn(self._wait_until_current())
+        self._waiting[call] = None
+        return False
+
+    async def _wait_until_current(self) -> None:
+        try:
+            await self.broker.current()
+        except Draining:
+            return
+        waiting, self._waiting = self._waiting, {}
+        for call in waiting:
+            call()
 
     @property
     def connections(self) -> int:
