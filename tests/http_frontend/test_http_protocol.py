@@ -245,6 +245,16 @@ async def test_a_head_over_the_limit_is_refused(make_http: MakeHttp, where: str,
         assert await raw.ended() == b""
 
 
+async def test_a_head_with_too_many_headers_is_refused(make_http: MakeHttp) -> None:
+    http = await make_http(max_headers=10)
+    async with Raw(http.port) as raw:
+        assert (await raw.ask("GET", "/healthz", headers={f"X-{n}": "a" for n in range(5)})).status == 200
+        raw.send(request("GET", "/healthz", headers={f"X-{n}": "a" for n in range(10)}))
+        response = await raw.response()
+        assert (response.status, response.code) == (431, "HEAD_TOO_LARGE")
+        assert await raw.ended() == b""
+
+
 async def test_large_bodies_wait_for_room_and_all_are_stored(make_http: MakeHttp) -> None:
     http = await make_http(receive_budget_bytes=400_000, small_body_bytes=1000)
     most = 0
