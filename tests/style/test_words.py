@@ -109,7 +109,8 @@ _RIDDLE_IN_TEXT: Final = re.compile(
 )
 _TRANSLATED: Final = re.compile(
     r"(?<!\w)(?:that which|of its own accord|comes? to be|is owed|are owed|told"
-    r"|stands?(?! (?:by|for|still)\b)|[Tt]here, too|[Pp]ut aside|put_back|take_back|pass_on|dead_lettering)\b"
+    r"|stands?(?!\s+(?:by|for|still)\b)|[Tt]here, too|[Pp]ut aside"
+    r"|put_back|take_back|pass_on|dead_lettering)\b"
 )
 """Phrases and names for which there is a plain word: reported, is, distinguished, release, …"""
 _IN_TRANSLATED: Final = (

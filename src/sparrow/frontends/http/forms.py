@@ -6,24 +6,23 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.frontends.http.openapi import (
     BYTES,
-    FLAG,
     PROBLEM,
     TEXT,
     array,
     body,
-    choice,
     header_parameter,
     integer,
     members,
     problems,
-    query_parameter,
     response,
 )
+from sparrow.frontends.http.publishes import ACKS, PARTITION, RAW
 from sparrow.frontends.http.records import MESSAGES_JSON, MESSAGES_NDJSON, NDJSON
 from sparrow.frontends.http.responses import JSON
 from sparrow.frontends.http.router import Route, Schema
 
 if TYPE_CHECKING:
+    from sparrow.frontends.http.queries import Parameter
     from sparrow.frontends.http.router import Handler
 
 _MAX_INTEGER: Final = (1 << 62) - 1
@@ -104,17 +103,10 @@ _PUBLISH_BODY: Final[Schema] = body(
     {MESSAGES_JSON: _MANY, JSON: _MANY, NDJSON: MESSAGE, MESSAGES_NDJSON: MESSAGE, "*/*": BYTES},
     is_required=False,
 )
-_PARAMETERS: Final[list[Schema]] = [
-    query_parameter(
-        "acks",
-        "`all`: the response comes when the messages are on stable storage. `leader`: when the "
-        "broker has them. `none`: the same, with status 202.",
-        choice("all", "all", "leader", "none"),
-    ),
-    query_parameter(
-        "partition", "Publish to this partition, regardless of keys.", integer(least=0, most=(1 << 31) - 1)
-    ),
-    query_parameter("raw", "The body is one message, regardless of its content type.", FLAG),
+_PARAMETERS: Final[list[Parameter | Schema]] = [
+    ACKS,
+    PARTITION,
+    RAW,
     header_parameter("Idempotency-Key", "Publish once, even if the request is repeated with this key."),
     header_parameter("Sparrow-Key", "Key of a raw message."),
     header_parameter("Sparrow-Key-Base64", "The same for a key that is not text."),

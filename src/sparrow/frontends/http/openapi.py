@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
+    from sparrow.frontends.http.queries import Parameter
     from sparrow.frontends.http.router import Route, Schema
 
 TEXT: Final[Schema] = {"type": "string"}
@@ -207,7 +208,7 @@ def document(routes: Sequence[Route]) -> Schema:
     paths: Schema = {}
     for route in shown:
         parameters = [in_path[name] for name in route.path_names]
-        parameters += in_query[route.query] if route.query else route.parameters
+        parameters += in_query[route.query] if route.query else map(_described, route.parameters)
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, parameters)
     named = {_schema_name(name): {**each, "title": _schema_name(name)} for name, each in schemas.items()}
     made = {
@@ -219,6 +220,12 @@ def document(routes: Sequence[Route]) -> Schema:
     }
     _finish(made)
     return made
+
+
+def _described(parameter: Parameter | Schema) -> Schema:
+    if isinstance(parameter, dict):
+        return parameter
+    return query_parameter(parameter.name, parameter.text, parameter.schema())
 
 
 def _operation(route: Route, parameters: list[Schema]) -> Schema:

@@ -10,7 +10,7 @@ from sparrow.broker.publishes import ACKS_ALL
 from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.frontends.http.idempotency import REPLAYED, maybe_key
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.queries import Query
+from sparrow.frontends.http.queries import Choice, Flag, Query, WholeNumber
 from sparrow.frontends.http.records import messages_of, publish_response
 from sparrow.frontends.http.responses import wait_for_quota
 
@@ -19,8 +19,17 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.responses import Response
 
-_MAX_PARTITION: Final = (1 << 31) - 1
 _ACKS: Final = {"all": ACKS_ALL, "leader": 1, "none": 0}
+ACKS: Final = Choice(
+    "acks",
+    "`all`: the response comes when the messages are on stable storage. `leader`: when the broker "
+    "has them. `none`: the same, with status 202.",
+    tuple(_ACKS),
+)
+PARTITION: Final = WholeNumber(
+    "partition", "Publish to this partition, regardless of keys.", -1, 0, (1 << 31) - 1
+)
+RAW: Final = Flag("raw", "The body is one message, regardless of its content type.")
 _ACCEPTED: Final = 202
 LARGE_BYTES: Final = 64 << 10
 """Larger bodies are parsed in a thread."""
@@ -34,9 +43,9 @@ async def publish(frontend: HttpContext, request: Request, topic: str = "") -> R
         what `IdempotentPublisher.publish` and `messages_of` raise
     """
     query = Query(request)
-    acks = query.choice("acks", "all", tuple(_ACKS))
-    partition = query.integer("partition", -1, 0, _MAX_PARTITION)
-    is_raw = query.flag("raw")
+    acks = query.choice(ACKS)
+    partition = query.integer(PARTITION)
+    is_raw = query.flag(RAW)
     query.refuse_others()
     body = await request.body()
     await wait_for_quota(request, frontend, QuotaKind.PRODUCE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -13,6 +13,9 @@ from sparrow.frontends.http.problems import NoSuchPage
 from sparrow.frontends.http.request import Request
 from sparrow.frontends.http.responses import Response, problem_response
 from sparrow.protocol.http.errors import MethodNotAllowed
+
+if TYPE_CHECKING:
+    from sparrow.frontends.http.queries import Parameter
 
 Handler = Callable[[Request], Awaitable[Response]]
 Schema = dict[str, Any]
@@ -26,7 +29,8 @@ class Route(Struct, frozen=True):
         path: `{name}` is a part of the path; `fields.PathParameters` describes it.
         tag: the group in the document; "": the route is not in it.
         name: name of the operation in generated clients, behind the tag.
-        parameters, request_body, responses: as in the document.
+        parameters: of the query, and schemas of headers.
+        request_body, responses: as in the document.
         query: the parameters as a struct, instead of `parameters`.
         structs: those to which request and responses refer.
     """
@@ -38,7 +42,7 @@ class Route(Struct, frozen=True):
     name: str = ""
     summary: str = ""
     text: str = ""
-    parameters: Sequence[Schema] = ()
+    parameters: Sequence[Parameter | Schema] = ()
     request_body: Schema | None = None
     responses: Mapping[int, Schema] = field(default_factory=dict)
     query: type[Struct] | None = None

@@ -26,7 +26,6 @@ from sparrow.frontends.http.openapi import (
     TEXT,
     array,
     body,
-    choice,
     integer,
     members,
     problems,
@@ -34,7 +33,14 @@ from sparrow.frontends.http.openapi import (
     response,
 )
 from sparrow.frontends.http.problems import problem_of
-from sparrow.frontends.http.queries import Query
+from sparrow.frontends.http.queries import (
+    BASE64,
+    ENCODING,
+    Query,
+    Text,
+    WholeNumber,
+    wait_parameter,
+)
 from sparrow.frontends.http.rawform import raw_response
 from sparrow.frontends.http.responses import (
     JSON,
@@ -74,7 +80,16 @@ if TYPE_CHECKING:
     from sparrow.frontends.transport.send_budget import Reservation
 
 MAX_BYTES: Final = 16 << 20
-DEFAULT_MAX_BYTES: Final = 1 << 20
+_MAX_BYTES: Final = WholeNumber(
+    "max_bytes", "Rough limit in bytes; at least one message.", 1 << 20, 1, MAX_BYTES
+)
+_CONSUMER: Final = Text(
+    "consumer",
+    "Id of the consumer. Requests without one share one consumer per user, and with it the "
+    "queue's `prefetch`.",
+    max_characters=200,
+)
+_SUBSCRIBER: Final = Text("subscriber", "Subscriber of an all-of queue.")
 _RENDERED_PER_ITERATION: Final = 256
 _LARGE_BYTES: Final = 1 << 20
 _OCTETS: Final = "application/octet-stream"
@@ -88,6 +103,10 @@ class _Routes:
         self._consumers = Consumers(frontend.broker)
         frontend.at_sweep.append(self._consumers.sweep)
         frontend.at_close.append(self._consumers.close)
+        limits = frontend.limits
+        self._max = WholeNumber("max", "Largest number of messages.", 1, 1, limits.max_messages)
+        self._wait_ms = wait_parameter(limits)
+        self.parameters = (self._max, self._wait_ms, _MAX_BYTES, _CONSUMER, _SUBSCRIBER, ENCODING)
 
     # ── leasing ───────────────────────────────────────────────────────────────────────────────────
 
@@ -97,14 +116,14 @@ class _Routes:
         is_raw = _OCTETS in request.header(b"accept")
         lease_request = LeaseRequest(
             request.path_params["queue"],
-            1 if is_raw else query.integer("max", 1, 1, self._frontend.limits.max_messages),
-            query.integer("max_bytes", DEFAULT_MAX_BYTES, 1, MAX_BYTES),
-            query.text("consumer", ""),
-            query.text("subscriber", ""),
+            1 if is_raw else query.integer(self._max),
+            query.integer(_MAX_BYTES),
+            query.value(_CONSUMER),
+            query.value(_SUBSCRIBER),
             _client_name(request),
         )
-        wait_ms = query.integer("wait_ms", 0, 0, self._frontend.limits.max_wait_ms)
-        as_base64 = query.choice("encoding", "text", ("text", "base64")) == "base64"
+        wait_ms = query.integer(self._wait_ms)
+        as_base64 = query.choice(ENCODING) == BASE64
         query.refuse_others()
         await wait_for_quota(request, self._frontend, QuotaKind.FETCH)
         with reserve(request) as reservation:
@@ -325,7 +344,7 @@ def routes(frontend: HttpContext) -> list[Route]:
             name="lease",
             summary="Lease",
             text=_LEASE_TEXT,
-            parameters=_lease_parameters(frontend),
+            parameters=leases.parameters,
             responses=problems(400, 403, 404, 409)
             | {
                 200: response(
@@ -366,33 +385,6 @@ _LEASE_TEXT: Final = (
     f"With `Accept: {_OCTETS}` one message comes as the body itself, with its lease in headers "
     "(`Sparrow-Lease`, …)."
 )
-
-
-def _lease_parameters(frontend: HttpContext) -> list[Schema]:
-    limits = frontend.limits
-    return [
-        query_parameter("max", "Largest number of messages.", integer(1, 1, limits.max_messages)),
-        query_parameter(
-            "wait_ms", "Time to wait for a message if there is none.", integer(0, 0, limits.max_wait_ms)
-        ),
-        query_parameter(
-            "max_bytes",
-            "Rough limit in bytes; at least one message.",
-            integer(DEFAULT_MAX_BYTES, 1, MAX_BYTES),
-        ),
-        query_parameter(
-            "consumer",
-            "Id of the consumer. Requests without one share one consumer per user, and with it the "
-            "queue's `prefetch`.",
-            {**TEXT, "maxLength": 200},
-        ),
-        query_parameter("subscriber", "Subscriber of an all-of queue."),
-        query_parameter(
-            "encoding",
-            "`base64`: keys, values and headers in base64 throughout.",
-            choice("text", "text", "base64"),
-        ),
-    ]
 
 
 def _settling(handler: Handler, text: str, **others: Schema) -> Route:

@@ -11,15 +11,25 @@ from sparrow.frontends.http import forms
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     AS_STORED,
-    choice,
-    integer,
     problems,
-    query_parameter,
     response,
 )
 from sparrow.frontends.http.positions import format_positions
 from sparrow.frontends.http.publishes import publish
-from sparrow.frontends.http.queries import Query, maybe_integer
+from sparrow.frontends.http.queries import (
+    BASE64,
+    COMMITTED,
+    ENCODING,
+    ISOLATION,
+    PARTITION,
+    Choice,
+    Parameter,
+    Query,
+    Text,
+    WholeNumber,
+    maybe_integer,
+    wait_parameter,
+)
 from sparrow.frontends.http.rawform import raw_response
 from sparrow.frontends.http.records import NDJSON
 from sparrow.frontends.http.responses import (
@@ -30,10 +40,10 @@ from sparrow.frontends.http.responses import (
     wait_for_quota,
     watch_end,
 )
-from sparrow.frontends.http.router import Route, Schema
+from sparrow.frontends.http.router import Route
 from sparrow.frontends.http.topic_reader import Page, ReadRequest, TopicReader
 from sparrow.frontends.start_position import START_POSITION_TEXT
-from sparrow.records.readable import FAIL, ON_CORRUPT
+from sparrow.records.readable import ON_CORRUPT
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
@@ -44,14 +54,50 @@ NEXT: Final = b"sparrow-next"
 """Header of a response with the positions of the next page."""
 DEFAULT_LIMIT: Final = 100
 DEFAULT_BYTES: Final = 1 << 20
-MAX_PARTITION: Final = (1 << 31) - 1
 MAX_OFFSET: Final = (1 << 62) - 1
+_START: Final = Text(
+    "from",
+    f"Start position: {START_POSITION_TEXT} Or the header Sparrow-Next of an earlier page, "
+    "such as `0:17,1:4`.",
+    "beginning",
+)
+_ON_CORRUPT: Final = Choice(
+    "on_corrupt",
+    "For a batch that cannot be read: `fail` with CORRUPT_BATCH, which has `next_offset`, or `skip` it.",
+    ON_CORRUPT,
+)
 
 
 class _Messages:
     def __init__(self, frontend: HttpContext) -> None:
         self._frontend = frontend
         self._reader = TopicReader(frontend)
+        limits = frontend.limits
+        self._limit = WholeNumber(
+            "limit", "Largest number of messages.", DEFAULT_LIMIT, 1, limits.max_messages
+        )
+        self._max_bytes = WholeNumber(
+            "max_bytes",
+            "Rough limit in bytes; at least one batch is read.",
+            DEFAULT_BYTES,
+            1,
+            limits.max_body_bytes,
+        )
+        self._wait_ms = wait_parameter(limits)
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The parameters of `read`."""
+        return [
+            _START,
+            PARTITION,
+            self._limit,
+            self._max_bytes,
+            self._wait_ms,
+            ENCODING,
+            ISOLATION,
+            _ON_CORRUPT,
+        ]
 
     async def read(self, request: Request) -> Response:
         read_request = self._read_request(request)
@@ -84,7 +130,7 @@ class _Messages:
         with reserve(request) as reservation:
             record = await self._reader.record(
                 path["topic"],
-                _number("partition", path["partition"], MAX_PARTITION),
+                _number("partition", path["partition"], PARTITION.most),
                 _number("offset", path["offset"], MAX_OFFSET),
                 reservation=reservation,
                 principal=caller(request),
@@ -93,17 +139,17 @@ class _Messages:
             return ReservedResponse(raw_response(record), reservation)
 
     def _read_request(self, request: Request) -> ReadRequest:
-        query, limits = Query(request), self._frontend.limits
+        query = Query(request)
         read_request = ReadRequest(
             topic=request.path_params["topic"],
-            start=query.text("from", "beginning"),
-            partition=query.integer("partition", -1, 0, MAX_PARTITION),
-            limit=query.integer("limit", DEFAULT_LIMIT, 1, limits.max_messages),
-            max_bytes=query.integer("max_bytes", DEFAULT_BYTES, 1, limits.max_body_bytes),
-            wait_ms=query.integer("wait_ms", 0, 0, limits.max_wait_ms),
-            committed=query.choice("isolation", "uncommitted", ("uncommitted", "committed")) == "committed",
-            as_base64=query.choice("encoding", "text", ("text", "base64")) == "base64",
-            on_corrupt=query.choice("on_corrupt", FAIL, ON_CORRUPT),
+            start=query.value(_START),
+            partition=query.integer(PARTITION),
+            limit=query.integer(self._limit),
+            max_bytes=query.integer(self._max_bytes),
+            wait_ms=query.integer(self._wait_ms),
+            committed=query.choice(ISOLATION) == COMMITTED,
+            as_base64=query.choice(ENCODING) == BASE64,
+            on_corrupt=query.choice(_ON_CORRUPT),
         )
         query.refuse_others()
         return read_request
@@ -127,46 +173,6 @@ def _shown(page: Page, accept: str) -> tuple[bytes, str]:
 # ── the document ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _reading_parameters(frontend: HttpContext) -> list[Schema]:
-    limits = frontend.limits
-    return [
-        query_parameter(
-            "from",
-            f"Start position: {START_POSITION_TEXT} Or the header Sparrow-Next of an earlier page, "
-            "such as `0:17,1:4`.",
-            {"type": "string", "default": "beginning"},
-        ),
-        query_parameter("partition", "Only this partition.", integer(least=0, most=MAX_PARTITION)),
-        query_parameter(
-            "limit", "Largest number of messages.", integer(DEFAULT_LIMIT, 1, limits.max_messages)
-        ),
-        query_parameter(
-            "max_bytes",
-            "Rough limit in bytes; at least one batch is read.",
-            integer(DEFAULT_BYTES, 1, limits.max_body_bytes),
-        ),
-        query_parameter(
-            "wait_ms", "Time to wait for a message if there is none.", integer(0, 0, limits.max_wait_ms)
-        ),
-        query_parameter(
-            "encoding",
-            "`base64`: keys, values and headers in base64 throughout.",
-            choice("text", "text", "base64"),
-        ),
-        query_parameter(
-            "isolation",
-            "`committed`: without records of transactions that are open or were aborted.",
-            choice("uncommitted", "uncommitted", "committed"),
-        ),
-        query_parameter(
-            "on_corrupt",
-            "For a batch that cannot be read: `fail` with CORRUPT_BATCH, which has `next_offset`, "
-            "or `skip` it.",
-            choice(FAIL, *ON_CORRUPT),
-        ),
-    ]
-
-
 def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of /v1/topics/{topic}/messages and below."""
     messages = _Messages(frontend)
@@ -188,7 +194,7 @@ def routes(frontend: HttpContext) -> list[Route]:
             summary="Read messages",
             text="A page of messages, and the positions of the next page. The broker keeps no "
             "state between two requests.",
-            parameters=_reading_parameters(frontend),
+            parameters=messages.parameters,
             responses=problems(404, 413)
             | {200: response("A page, which may be empty.", {JSON: forms.PAGE, NDJSON: forms.RECORD})},
         ),

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.broker.metrics.collector import MAX_NAMES
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.openapi import (
-    TEXT,
-    choice,
-    integer,
-    problems,
-    query_parameter,
-    response,
-)
-from sparrow.frontends.http.queries import Query
+from sparrow.frontends.http.openapi import TEXT, problems, response
+from sparrow.frontends.http.queries import Choice, Query, WholeNumber
 from sparrow.frontends.http.responses import Response
 from sparrow.frontends.http.router import Route
 
@@ -27,12 +20,20 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.exposition import Exposition
     from sparrow.frontends.http.request import Request
 
-_MOST_NAMES: Final = 100_000
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _OTHER: Final = "other"
 """Name of requests without a route."""
 _FIRST_ERROR: Final = 400
-_DETAILS: Final = ("topics", "partitions")
+_BY_PARTITION: Final = "partitions"
+_NAMES: Final = WholeNumber(
+    "names",
+    "Number of topics, groups, queues and webhooks with values of their own; the others are summed "
+    "under the empty name.",
+    MAX_NAMES,
+    0,
+    100_000,
+)
+_DETAIL: Final = Choice("detail", "`partitions`: values by partition as well.", ("topics", _BY_PARTITION))
 
 
 class _Metrics:
@@ -47,13 +48,13 @@ class _Metrics:
         from sparrow.frontends.http.exposition import Exposition, accepts_open_metrics
 
         query = Query(request)
-        names = query.integer("names", MAX_NAMES, 0, _MOST_NAMES)
-        detail = query.choice("detail", _DETAILS[0], _DETAILS)
+        names = query.integer(_NAMES)
+        detail = query.choice(_DETAIL)
         query.refuse_others()
         is_open = accepts_open_metrics(request.header(b"accept"))
         async with self._scrape_lock:
             collected = await self._frontend.broker.metrics.collect(
-                caller(request), max_names=names, by_partition=detail == _DETAILS[1]
+                caller(request), max_names=names, by_partition=detail == _BY_PARTITION
             )
             self._exposition = self._exposition or Exposition()
             media_type, text = await self._exposition.write(collected, is_open=is_open)
@@ -97,17 +98,7 @@ def routes(frontend: HttpContext) -> list[Route]:
                 "it. Requires DESCRIBE on the cluster; topics, groups and"
                 " queues that the caller may not describe are left out."
             ),
-            parameters=[
-                query_parameter(
-                    "names",
-                    "Number of topics, groups, queues and webhooks with values of their own; the "
-                    "others are summed under the empty name.",
-                    integer(MAX_NAMES, 0, _MOST_NAMES),
-                ),
-                query_parameter(
-                    "detail", "`partitions`: values by partition as well.", choice(_DETAILS[0], *_DETAILS)
-                ),
-            ],
+            parameters=[_NAMES, _DETAIL],
             responses={
                 **problems(),
                 200: response("The values.", {"text/plain": TEXT, "application/openmetrics-text": TEXT}),

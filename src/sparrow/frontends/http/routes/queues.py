@@ -11,15 +11,13 @@ from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     TEXT,
     array,
-    choice,
     integer,
     members,
     problems,
-    query_parameter,
     response,
 )
 from sparrow.frontends.http.publishes import publish
-from sparrow.frontends.http.queries import Query
+from sparrow.frontends.http.queries import BASE64, ENCODING, Query, Text, WholeNumber
 from sparrow.frontends.http.responses import JSON, ReservedResponse, json_response, reserve
 from sparrow.frontends.http.router import Route
 from sparrow.frontends.record_json import encode, members_of_record
@@ -35,7 +33,17 @@ if TYPE_CHECKING:
 MAX_SHOWN: Final = 1000
 MAX_BYTES: Final = 16 << 20
 _LARGE_BYTES: Final = 1 << 20
-_STATES: Final = "ready,leased,delayed,blocked"
+_LIMIT: Final = WholeNumber("limit", "Largest number of messages.", 10, 1, MAX_SHOWN)
+_SKIP: Final = WholeNumber("skip", "Number of messages to skip.", 0, 0)
+_MAX_BYTES: Final = WholeNumber(
+    "max_bytes", "Rough limit in bytes; at least one message.", 1 << 20, 1, MAX_BYTES
+)
+_STATE: Final = Text(
+    "state",
+    f"States, separated by commas: {', '.join(PEEKED_STATES)}.",
+    "ready,leased,delayed,blocked",
+)
+_SUBSCRIBER: Final = Text("subscriber", "Only of this subscriber of an all-of queue.")
 
 
 class _Queues:
@@ -49,12 +57,10 @@ class _Queues:
 
     async def peek(self, request: Request) -> Response:
         query = Query(request)
-        limit = query.integer("limit", 10, 1, MAX_SHOWN)
-        skip = query.integer("skip", 0, 0, (1 << 62) - 1)
-        max_bytes = query.integer("max_bytes", 1 << 20, 1, MAX_BYTES)
-        states = tuple(query.text("state", _STATES).split(","))
-        subscriber = query.text("subscriber")
-        as_base64 = query.choice("encoding", "text", ("text", "base64")) == "base64"
+        limit, skip, max_bytes = map(query.integer, (_LIMIT, _SKIP, _MAX_BYTES))
+        states = tuple(query.value(_STATE).split(","))
+        subscriber = query.value(_SUBSCRIBER)
+        as_base64 = query.choice(ENCODING) == BASE64
         query.refuse_others()
         with reserve(request) as reservation:
             found = await self._queues.peek(
@@ -128,24 +134,7 @@ def routes(frontend: HttpContext) -> list[Route]:
             summary="Look at messages",
             text="Browse messages in their current state, ready ones in the order in which they "
             "will be leased. Nothing changes.",
-            parameters=[
-                query_parameter("limit", "Largest number of messages.", integer(10, 1, MAX_SHOWN)),
-                query_parameter("skip", "Number of messages to skip.", integer(0, 0)),
-                query_parameter(
-                    "max_bytes", "Rough limit in bytes; at least one message.", integer(1 << 20, 1, MAX_BYTES)
-                ),
-                query_parameter(
-                    "state",
-                    f"States, separated by commas: {', '.join(PEEKED_STATES)}.",
-                    {**TEXT, "default": _STATES},
-                ),
-                query_parameter("subscriber", "Only of this subscriber of an all-of queue."),
-                query_parameter(
-                    "encoding",
-                    "`base64`: keys, values and headers in base64 throughout.",
-                    choice("text", "text", "base64"),
-                ),
-            ],
+            parameters=[_LIMIT, _SKIP, _MAX_BYTES, _STATE, _SUBSCRIBER, ENCODING],
             responses=problems(400, 403, 404)
             | {200: response("Some messages.", {JSON: members(["messages"], messages=array(_MESSAGE))})},
         ),

@@ -10,15 +10,23 @@ from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     TEXT,
     array,
-    choice,
     integer,
     members,
     problems,
-    query_parameter,
     response,
 )
 from sparrow.frontends.http.positions import format_positions
-from sparrow.frontends.http.queries import Query
+from sparrow.frontends.http.queries import (
+    BASE64,
+    COMMITTED,
+    ENCODING,
+    ISOLATION,
+    PARTITION,
+    Choice,
+    Query,
+    Text,
+    WholeNumber,
+)
 from sparrow.frontends.http.responses import JSON, ReservedResponse, Response, reserve, wait_for_quota
 from sparrow.frontends.http.router import Route
 
@@ -28,12 +36,35 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.router import Schema
 
-_MAX_PARTITION: Final = (1 << 31) - 1
-_MAX_SHOWN: Final = 1_000
 NEWEST: Final = "newest"
-_ORDERS: Final = (NEWEST, "oldest")
-_MAX_MS: Final = 10_000
 _MAX_BYTES: Final = 256 << 20
+_ORDER: Final = Choice("order", "Which come first.", (NEWEST, "oldest"))
+_START: Final = Text(
+    "from",
+    "`next` of the request before; or a start position: `beginning`, `end`, an offset, or "
+    "`timestamp:<ms>`. Without it from the newest (oldest) message on.",
+)
+_LIMIT: Final = WholeNumber("limit", "Largest number of messages.", 50, 1, 1_000)
+_KEY: Final = Text("key", "Only messages with this key.")
+_CONTAINS: Final = Text("contains", "Only messages with this text in key, value or a header.")
+_HEADER: Final = Text("header", "Only messages with this header: `name` or `name=value`.")
+_MAX_READ_BYTES: Final = WholeNumber("max_read_bytes", "Bytes to read, roughly.", 16 << 20, 1, _MAX_BYTES)
+_MAX_MS: Final = WholeNumber("max_ms", "Time to search.", 1_000, 1, 10_000)
+_MAX_VALUE_BYTES: Final = WholeNumber("max_value_bytes", "Longer values are cut; 0: none.", 0, 0, _MAX_BYTES)
+_PARAMETERS: Final = (
+    _ORDER,
+    _START,
+    PARTITION,
+    _LIMIT,
+    _KEY,
+    _CONTAINS,
+    _HEADER,
+    ISOLATION,
+    ENCODING,
+    _MAX_READ_BYTES,
+    _MAX_MS,
+    _MAX_VALUE_BYTES,
+)
 
 
 class _Search:
@@ -59,20 +90,20 @@ class _Search:
         query = Query(request)
         wanted = make(
             topic=request.path_params["topic"],
-            order=query.choice("order", NEWEST, _ORDERS),
-            start=query.text("from"),
-            partition=query.integer("partition", -1, 0, _MAX_PARTITION),
-            limit=query.integer("limit", 50, 1, _MAX_SHOWN),
-            key=query.text("key") if "key" in query else None,
-            contains=query.text("contains"),
-            header=query.text("header"),
-            committed=query.choice("isolation", "uncommitted", ("uncommitted", "committed")) == "committed",
-            as_base64=query.choice("encoding", "text", ("text", "base64")) == "base64",
-            max_read_bytes=query.integer("max_read_bytes", 16 << 20, 1, _MAX_BYTES),
-            max_ms=query.integer("max_ms", 1_000, 1, _MAX_MS),
-            max_value_bytes=query.integer("max_value_bytes", 0, 0, _MAX_BYTES),
+            order=query.choice(_ORDER),
+            start=query.value(_START),
+            partition=query.integer(PARTITION),
+            limit=query.integer(_LIMIT),
+            key=query.value(_KEY) if _KEY.name in query else None,
+            contains=query.value(_CONTAINS),
+            header=query.value(_HEADER),
+            committed=query.choice(ISOLATION) == COMMITTED,
+            as_base64=query.choice(ENCODING) == BASE64,
+            max_read_bytes=query.integer(_MAX_READ_BYTES),
+            max_ms=query.integer(_MAX_MS),
+            max_value_bytes=query.integer(_MAX_VALUE_BYTES),
         )
-        query.text("key")
+        query.value(_KEY)
         query.refuse_others()
         return wanted
 
@@ -123,36 +154,7 @@ def routes(frontend: HttpContext) -> list[Route]:
             name="search",
             summary="Search messages, newest first",
             text=_TEXT_OF_ROUTE,
-            parameters=[
-                query_parameter("order", "Which come first.", choice(NEWEST, *_ORDERS)),
-                query_parameter(
-                    "from",
-                    "`next` of the request before; or a start position: `beginning`, `end`, an offset, or "
-                    "`timestamp:<ms>`. Without it from the newest (oldest) message on.",
-                ),
-                query_parameter("partition", "Only this partition.", integer(least=0, most=_MAX_PARTITION)),
-                query_parameter("limit", "Largest number of messages.", integer(50, 1, _MAX_SHOWN)),
-                query_parameter("key", "Only messages with this key."),
-                query_parameter("contains", "Only messages with this text in key, value or a header."),
-                query_parameter("header", "Only messages with this header: `name` or `name=value`."),
-                query_parameter(
-                    "isolation",
-                    "`committed`: without records of transactions that are open or were aborted.",
-                    choice("uncommitted", "uncommitted", "committed"),
-                ),
-                query_parameter(
-                    "encoding",
-                    "`base64`: keys, values and headers in base64 throughout.",
-                    choice("text", "text", "base64"),
-                ),
-                query_parameter(
-                    "max_read_bytes", "Bytes to read, roughly.", integer(16 << 20, 1, _MAX_BYTES)
-                ),
-                query_parameter("max_ms", "Time to search.", integer(1_000, 1, _MAX_MS)),
-                query_parameter(
-                    "max_value_bytes", "Longer values are cut; 0: none.", integer(0, 0, _MAX_BYTES)
-                ),
-            ],
+            parameters=_PARAMETERS,
             responses=problems(404) | {200: response("The messages that were found.", {JSON: _PAGE})},
         )
     ]

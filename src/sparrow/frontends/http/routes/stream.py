@@ -33,14 +33,12 @@ from sparrow.frontends.batches import split_batches
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     header_parameter,
-    integer,
     problems,
-    query_parameter,
     response,
 )
 from sparrow.frontends.http.positions import format_others, format_positions, is_positions, parse_positions
 from sparrow.frontends.http.problems import BUG, body_of
-from sparrow.frontends.http.queries import Query
+from sparrow.frontends.http.queries import COMMITTED, ISOLATION, PARTITION, Choice, Query, Text
 from sparrow.frontends.http.render_cache import Form
 from sparrow.frontends.http.responses import StreamResponse
 from sparrow.frontends.http.router import Route
@@ -56,8 +54,10 @@ if TYPE_CHECKING:
     from sparrow.broker.reading.subscription import Subscription
     from sparrow.frontends.batches import PartitionBatch
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.queries import Parameter
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.responses import Response
+    from sparrow.frontends.http.router import Schema
     from sparrow.frontends.transport.send_budget import Reservation
     from sparrow.records.readable import OnCorrupt
     from sparrow.records.topic_partition import TopicPartition
@@ -72,10 +72,7 @@ MAX_SENT_BYTES: Final = 256 << 10
 MEDIA_TYPE: Final = "text/event-stream"
 TEXT: Final = "text"
 ENCODINGS: Final = (TEXT, "base64")
-COMMITTED: Final = "committed"
-ISOLATIONS: Final = ("uncommitted", COMMITTED)
 _ALL: Final = -1
-_MAX_PARTITION: Final = (1 << 31) - 1
 _HEARTBEAT: Final = b": still there\n\n"
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -107,30 +104,28 @@ _TEXT: Final = (
     " An event `gap` reports records that are gone; an event `error` has a problem and is the last "
     "one. Comments are sent while there are no events."
 )
-_PARAMETERS: Final = [
-    query_parameter(
-        "from",
-        f"Start position: {START_POSITION_TEXT} Or the header Sparrow-Next of a page, such as `0:17,1:4`.",
-        {"type": "string", "default": "end"},
-    ),
-    query_parameter("partition", "Only this partition.", integer(least=0, most=_MAX_PARTITION)),
-    query_parameter(
-        "encoding",
-        "`base64`: keys, values and header values in base64 throughout.",
-        {"type": "string", "enum": list(ENCODINGS), "default": TEXT},
-    ),
-    query_parameter(
-        "isolation",
-        "`committed`: without records of transactions that are open or were aborted.",
-        {"type": "string", "enum": list(ISOLATIONS), "default": ISOLATIONS[0]},
-    ),
-    query_parameter(
-        "on_corrupt",
-        "For a batch that cannot be read: `fail`: the stream ends with an event `error` that has "
-        "`next_offset`; `skip`: an event `gap` has its offsets.",
-        {"type": "string", "enum": list(ON_CORRUPT), "default": FAIL},
-    ),
-    query_parameter("last_event_id", "The same as the header, for clients that cannot set it."),
+_START: Final = Text(
+    "from",
+    f"Start position: {START_POSITION_TEXT} Or the header Sparrow-Next of a page, such as `0:17,1:4`.",
+    "end",
+)
+_ENCODING: Final = Choice(
+    "encoding", "`base64`: keys, values and header values in base64 throughout.", ENCODINGS
+)
+_ON_CORRUPT: Final = Choice(
+    "on_corrupt",
+    "For a batch that cannot be read: `fail`: the stream ends with an event `error` that has "
+    "`next_offset`; `skip`: an event `gap` has its offsets.",
+    ON_CORRUPT,
+)
+_LAST_EVENT_ID: Final = Text("last_event_id", "The same as the header, for clients that cannot set it.")
+_PARAMETERS: Final[list[Parameter | Schema]] = [
+    _START,
+    PARTITION,
+    _ENCODING,
+    ISOLATION,
+    _ON_CORRUPT,
+    _LAST_EVENT_ID,
     header_parameter("Last-Event-ID", "Id of the last received event; it takes precedence over `from`."),
 ]
 
@@ -150,11 +145,11 @@ class Streams:
         """
         query = Query(request)
         topic: str = request.path_params["topic"]
-        partition = query.integer("partition", _ALL, 0, _MAX_PARTITION)
-        selector = _selector(topic, partition, query.text("from", "end"), _last_event_id(request, query))
-        as_base64 = query.choice("encoding", TEXT, ENCODINGS) != TEXT
-        isolation = query.choice("isolation", ISOLATIONS[0], ISOLATIONS)
-        on_corrupt = query.choice("on_corrupt", FAIL, ON_CORRUPT)
+        partition = query.integer(PARTITION)
+        selector = _selector(topic, partition, query.value(_START), _last_event_id(request, query))
+        as_base64 = query.choice(_ENCODING) != TEXT
+        isolation = query.choice(ISOLATION)
+        on_corrupt = query.choice(_ON_CORRUPT)
         query.text("access_token")
         query.refuse_others()
         if self._frontend.is_stopping:
@@ -166,7 +161,7 @@ class Streams:
 
 
 def _last_event_id(request: Request, query: Query) -> str:
-    in_query = query.text("last_event_id")
+    in_query = query.value(_LAST_EVENT_ID)
     return request.header(b"last-event-id") or in_query
 
 
