@@ -183,9 +183,11 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     assert not found, "\n".join(found)
 
 
-def test_sentences_of_the_source_name_their_subject() -> None:
-    texts = {path: text for path, text in sources().items() if not path.startswith("sparrow/cluster/")}
-    found = [f"src/{path}:{line}: {text}" for path, line, text in located(_RIDDLE_IN_TEXT, texts)]
+def test_sentences_of_source_and_documents_name_their_subject() -> None:
+    texts = {
+        path: text for path, text in everything().items() if path.startswith(("src/", "docs/", "README"))
+    }
+    found = [f"{path}:{line}: {text}" for path, line, text in located(_RIDDLE_IN_TEXT, texts)]
     assert not found, "\n".join(found)
 
 

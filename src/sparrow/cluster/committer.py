@@ -7,8 +7,9 @@ Writers add to the open *group*. It is sealed, and the next one opened,
 * when it has `seal_bytes`, or is `linger_s` old, while fewer than `MAX_IN_FLIGHT` are under way.
 
 A small payload goes into the ledger's row, while the budget for that lasts; a large one becomes an
-object. Uploads run side by side, commits in the order of their numbers. What a group has is settled
-in one step of the loop: logs get their new ends, futures are done, in the order of the calls.
+object. Uploads run side by side, commits in the order of their numbers. The calls of a group are
+settled in one step of the loop: logs get their new ends, futures are done, in the order of the
+calls.
 
 An upload that fails is repeated under the same key with the same bytes. If the object store stays
 away for `inline_after_s`, what was accepted goes into the row, whatever its size; from then on no

@@ -3,7 +3,7 @@
 A *shard* is owned by one node at a time, under an *epoch* that grows with each take. Everything
 that the shard keeps is committed by one call (`commit`), which checks the epoch: where the new
 batches are (a *manifest*, with the bytes themselves or the key of an object), and the entries that
-changed. What is not in the ledger did not happen.
+changed. A change that is not in the ledger did not happen.
 
 Invariants that every implementation keeps (`tests/conformance/ledger.py`):
 

@@ -1,8 +1,8 @@
 """The payloads of commits: where they are, and the cache through which all of them are read.
 
-A payload is in the ledger's row or in an object. What was committed lately is in the cache as a
-whole, so that readers that keep up cost nothing; what is old is fetched by whole payloads, or by
-blocks where these are large. Readers of one block share one fetch.
+A payload is in the ledger's row or in an object. Recent payloads are in the cache as a
+whole, so that readers that keep up cost nothing; old ones are fetched whole, or by blocks if they
+are large. Readers of one block share one fetch.
 
 Reads on the event loop await. Blocking readers (`PartitionLog.headers`, in threads) use a loop of
 their own in a thread of the cache, with a connection of its own to the ledger.
