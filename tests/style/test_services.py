@@ -10,7 +10,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-FRONTENDS: Final = Path(__file__).parents[2] / "src" / "sparrow" / "frontends"
+SOURCE: Final = Path(__file__).parents[2] / "src" / "sparrow"
+FRONTENDS: Final = SOURCE / "frontends"
 
 _INSIDE: Final = re.compile(r"\bbroker\.(?:parts|_\w+)|\.(?:authorizer|coordinator|_registry)\b")
 _DECISION: Final = re.compile(r"\baccess\.(?:allows|allowed|refusal|refusals|maybe_refusal)\b")
@@ -31,3 +32,13 @@ def test_frontends_reach_into_no_service() -> None:
 
 def test_frontends_decide_on_no_rights() -> None:
     assert lines_with(_DECISION) == []
+
+
+def test_rights_are_decided_behind_access_alone() -> None:
+    makers = {"broker/broker.py", "broker/composition.py"}
+    users = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if re.search(r"import [^\n]*Authorizer|\bauthorizer\.\w+\(", path.read_text("utf-8"))
+    }
+    assert {path for path in users if not path.startswith("broker/access/")} - makers == set()
