@@ -174,6 +174,7 @@ CALLS: dict[str, Call] = {
 
 ADMINISTRATIVE: Final = {
     "HTTP GET /v1/users",
+    "HTTP GET /v1/users/{user}",
     "HTTP POST /v1/users",
     "HTTP PUT /v1/users/{user}",
     "HTTP DELETE /v1/users/{user}",

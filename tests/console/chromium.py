@@ -73,6 +73,16 @@ class Tab:
         """Fail if something went wrong."""
         assert self.faults == []
 
+    def is_changed(self, name: str, *differences: str) -> None:
+        """Expect that the dialog was refused, and says what is different."""
+        alert = self.page.get_by_role("dialog").last.get_by_role("alert")
+        expect(alert).to_contain_text(f"Nothing was done: {name} changed since this dialog was opened.")
+        expect(alert.get_by_role("listitem")).to_have_text(list(differences))
+
+    def poll(self, path: str) -> None:
+        """Wait until the page has loaded an address of the API again."""
+        self.page.wait_for_event("requestfinished", lambda request: request.url == self.url + path)
+
     def confirm(self, name: str, verb: str) -> None:
         """Type the name in the dialog that asks, and press its button."""
         dialog = self.page.get_by_role("dialog").last

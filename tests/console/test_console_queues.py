@@ -15,15 +15,16 @@ pytestmark = pytest.mark.slow
 DEAD = sum(REJECTED.values())
 
 
-def kill(api: Api, queue: str, count: int, error: str) -> None:
-    """Make a queue with dead letters."""
-    api.post("/v1/queues", {"name": queue, "partitions": 1})
+def kill(api: Api, queue: str, count: int, error: str, before: int = 0) -> None:
+    """Make dead letters of a queue, which is created if none were `before`."""
+    if not before:
+        api.post("/v1/queues", {"name": queue, "partitions": 1})
     api.publish(queue, *({"value": f"{queue} {i}"} for i in range(count)))
     with sparrow.sync.connect(api.broker.url) as client, client.queue(queue) as jobs:
         for _ in range(count):
             for job in jobs.lease(1):
                 job.reject(error)
-    while api.get(f"/v1/queues/{queue}")["statistics"]["dead"] < count:
+    while api.get(f"/v1/queues/{queue}")["statistics"]["dead"] < before + count:
         pass
 
 
@@ -201,8 +202,45 @@ def test_a_purge_is_refused_when_far_more_is_there_than_was_shown(tab: Tab, api:
     api.publish("grown", {"value": "one"})
     page = tab.open("queues/grown", "grown")
     page.get_by_role("button", name="Purge").click()
-    page.evaluate("Object.defineProperty(document, 'hidden', {get: () => true})")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("1 job")).to_be_visible()
     api.publish("grown", *({"value": str(i)} for i in range(500)))
+    expect(page.locator("main .states")).to_have_text("501 ready")  # the page goes on, the dialog stays
+    expect(dialog.get_by_text("1 job")).to_be_visible()
     tab.confirm("grown", "Purge")
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("changed since you looked")
+    tab.is_changed("grown", "unfinished: 1 → 501")
     assert api.get("/v1/queues/grown")["statistics"]["unfinished"] == 501
+    expect(dialog.get_by_text("501 jobs")).to_be_visible()
+
+
+def test_dead_letters_that_come_while_a_dialog_asks_are_not_purged(tab: Tab, api: Api) -> None:
+    kill(api, "dying", 3, "first")
+    page = tab.open("queues/dying/dead-letters", "dying")
+    page.get_by_role("button", name="Purge all").click()
+    expect(page.get_by_role("dialog").get_by_text("3 dead letters")).to_be_visible()
+    kill(api, "dying", 2, "second", before=3)
+    tab.confirm("dying", "Purge")
+    expect(page.get_by_text("3 dead letters purged.")).to_be_visible()
+    letters = page.get_by_role("table", name="Dead letters", exact=True).locator("tbody tr")
+    expect(letters).to_have_count(2)
+    page.get_by_role("button", name="Only these").click()
+    page.get_by_role("button", name="Purge all of this kind").click()
+    expect(page.get_by_role("dialog").get_by_text("2 dead letters of this kind")).to_be_visible()
+    tab.confirm("dying", "Purge")
+    expect(page.get_by_text("2 dead letters purged.")).to_be_visible()
+
+
+def test_a_webhook_is_not_deleted_when_it_is_another_one_meanwhile(tab: Tab, api: Api) -> None:
+    path = "/v1/queues/family/subscribers/moved"
+    assert api.call("PUT", path, {"url": "http://127.0.0.1:9/old"})[0] == 200
+    page = tab.open("queues/family/webhooks", "family")
+    page.get_by_role("button", name="moved").click()
+    page.get_by_role("button", name="Delete webhook").click()
+    expect(page.get_by_role("dialog").last.get_by_text("Nothing is delivered to")).to_be_visible()
+    api.call("PUT", path, {"url": "http://127.0.0.1:9/new"})
+    tab.poll("/v1/queues/family/subscribers")
+    tab.confirm("moved", "Delete webhook")
+    tab.is_changed("moved", "url: http://127.0.0.1:9/old → http://127.0.0.1:9/new")
+    tab.confirm("moved", "Delete webhook")
+    expect(page.get_by_text("No webhook: consumers take from this queue themselves.")).to_be_visible()
+    assert api.call("GET", path)[0] == 404

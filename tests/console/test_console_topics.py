@@ -219,19 +219,44 @@ def test_a_topic_is_created_and_deleted_by_its_name(tab: Tab, api: Api) -> None:
 
 
 def test_a_deletion_is_refused_when_the_topic_is_another_one_meanwhile(tab: Tab, api: Api) -> None:
+    """The page behind the dialog goes on, and shows the new topic before the button is pressed."""
     api.post("/v1/topics", {"name": "swapped", "partitions": 1})
-    page = tab.open("topics/swapped", "swapped")
+    page = tab.open("topics/swapped/partitions", "swapped")
     page.get_by_role("button", name="Delete topic").click()
-    # The page does not load the new topic before the button is pressed.
-    page.route(
-        "**/v1/topics/swapped",
-        lambda route: route.abort() if route.request.method == "GET" else route.continue_(),
-    )
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("0 messages (0 B) in 1 partition will be lost")).to_be_visible()
     api.call("DELETE", "/v1/topics/swapped")
-    api.post("/v1/topics", {"name": "swapped", "partitions": 1})
+    api.post("/v1/topics", {"name": "swapped", "partitions": 2, "config": {"retention.ms": "3600000"}})
+    api.publish("swapped", {"value": "new"})
+    expect(page.get_by_role("table", name="Partitions", include_hidden=True)).to_contain_text("1")
+    tab.poll("/v1/topics/swapped")
+    expect(
+        page.get_by_role("table", name="Partitions", include_hidden=True).locator("tbody tr")
+    ).to_have_count(2)
+    expect(dialog.get_by_text("0 messages (0 B) in 1 partition will be lost")).to_be_visible()
     tab.confirm("swapped", "Delete topic")
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("changed since you looked")
-    assert api.call("GET", "/v1/topics/swapped")[0] == 200
+    tab.is_changed(
+        "swapped",
+        "it was deleted, and another one of this name was made",
+        "messages: 0 → 1",
+        "partitions: 1 → 2",
+        "retention.ms: 604800000 → 3600000",
+    )
+    assert api.get("/v1/topics/swapped")["partition_count"] == 2
+    expect(dialog.get_by_text("1 message ")).to_be_visible()
+    tab.confirm("swapped", "Delete topic")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
+    assert api.call("GET", "/v1/topics/swapped")[0] == 404
+
+
+def test_a_dialog_about_a_topic_that_is_gone_says_so(tab: Tab, api: Api) -> None:
+    api.post("/v1/topics", {"name": "vanished", "partitions": 1})
+    page = tab.open("topics/vanished", "vanished")
+    page.get_by_role("button", name="Delete topic").click()
+    expect(page.get_by_role("dialog").get_by_text("0 messages")).to_be_visible()
+    api.call("DELETE", "/v1/topics/vanished")
+    tab.confirm("vanished", "Delete topic")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("vanished")
 
 
 def test_records_are_truncated_by_the_name_with_their_number(tab: Tab, api: Api) -> None:

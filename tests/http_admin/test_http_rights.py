@@ -91,6 +91,7 @@ CALLS: dict[tuple[str, str], Any] = {
     ("POST", "/v1/schedules/{schedule}/run"): None,
     ("GET", "/v1/users"): None,
     ("POST", "/v1/users"): {"name": "new", "password": "x"},
+    ("GET", "/v1/users/{user}"): None,
     ("PUT", "/v1/users/{user}"): {"password": "x"},
     ("DELETE", "/v1/users/{user}"): None,
     ("GET", "/v1/acls"): None,
@@ -177,6 +178,7 @@ async def guarded(tmp_path: Path, make_http: MakeHttp) -> AsyncIterator[Http]:
         await broker.sinks.stage(
             "secret-sink", caller, task=0, attempt=0, timeout_ms=600_000, principal=SYSTEM
         )
+        await broker.users.ensure({"alice": "long enough"})
         http = await make_http(broker=broker, tokens=TOKENS)
         yield http
         await http.frontend.drain(1)

@@ -95,6 +95,22 @@ export async function get(path, query, signal) {
 }
 
 /**
+ * A description with the tag of its state, for changes that must not hit another state.
+ * @param {string} path
+ * @param {AbortSignal} [signal]
+ */
+export async function describe(path, signal) {
+  const { data, headers } = await request("GET", path, { signal });
+  return { ...data, tag: headers.get("etag") };
+}
+
+/**
+ * The header with which a change is refused if the state is not the one that was described.
+ * @param {{tag: string}} state
+ */
+export const only = (state) => ({ "if-match": state.tag });
+
+/**
  * @param {string} path
  * @param {any} [body]
  * @param {Record<string, string>} [headers]

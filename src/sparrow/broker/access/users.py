@@ -200,6 +200,30 @@ class UserService:
         self._access.require_cluster(principal, Operation.DESCRIBE)
         return [_info(name, credentials) for name, credentials in sorted(self._users.items())]
 
+    def one(self, name: str, *, principal: Principal = ANONYMOUS) -> UserListing:
+        """Return a user.
+
+        Raises:
+            UnknownUser
+            NotAuthorized: needs DESCRIBE on the cluster.
+        """
+        return _info(name, self._existing(name, principal))
+
+    def version(self, name: str, *, principal: Principal = ANONYMOUS) -> bytes:
+        """Return the salts of a user, which are others after each change of the password.
+
+        Raises:
+            UnknownUser
+            NotAuthorized: needs DESCRIBE on the cluster.
+        """
+        return b"".join(each.salt for each in self._existing(name, principal).values())
+
+    def _existing(self, name: str, principal: Principal) -> Credentials:
+        self._access.require_cluster(principal, Operation.DESCRIBE)
+        if name not in self._users:
+            raise _unknown(name)
+        return self._users[name]
+
     async def create(self, upsertions: Sequence[Upsertion], *, principal: Principal = ANONYMOUS) -> None:
         """Create one user with these credentials, all of the same name.
 

@@ -1,7 +1,7 @@
 // Who may do what: users, tokens, rules as a matrix, a tester, quotas.
 import { html, useState } from "../lib.js";
-import { address, get, part, post, request } from "../api.js";
-import { count, shell } from "../format.js";
+import { address, describe, get, only, part, post, request } from "../api.js";
+import { count, plural, shell } from "../format.js";
 import { href, route } from "../router.js";
 import { may, useData } from "../state.js";
 import { Action, Badge, Commands, Field, Heading, Loaded, Tabs } from "../parts/basics.js";
@@ -35,8 +35,23 @@ function Rules() {
     ${may("Alter") && html`<div class="actions"><button type="button" class="main" onClick=${() => setAdding(true)}>Add rule</button></div>`}
     <${Commands} commands=${["sparrow acl list", `curl ${location.origin}/v1/acls`]} />
     ${adding && html`<${AddRule} onClose=${() => setAdding(false)} reload=${loaded.reload} />`}
-    ${removing && html`<${Destroy} title="Remove rule" name=${removing.principal} verb="Remove rule" loss=${html`<p><strong>1 rule</strong>: ${sentence(removing)}</p>`} onClose=${() => setRemoving(null)}
-      run=${() => request("DELETE", address("/v1/acls", (({ number, ...rule }) => rule)(removing)))} onDone=${async () => { setRemoving(null); await loaded.reload(); }} />`}`;
+    ${removing && html`<${RemoveRule} rule=${removing} onClose=${() => setRemoving(null)} onDone=${async () => { setRemoving(null); await loaded.reload(); }} />`}`;
+}
+
+/**
+ * A rule is what it says: if it is gone, nothing else is removed instead.
+ * @param {any} props
+ */
+function RemoveRule({ rule: { number, ...rule }, onClose, onDone }) {
+  const path = address("/v1/acls", rule);
+  const look = async () => {
+    const found = await get(path);
+    if (!found.rules.length) throw new Error("This rule was removed meanwhile. Nothing was done.");
+    return found;
+  };
+  const run = async () => { await look(); return request("DELETE", path); };
+  return html`<${Destroy} title="Remove rule" name=${rule.principal} verb="Remove rule" look=${look} facts=${() => ({})} run=${run} onDone=${onDone} onClose=${onClose}
+    loss=${() => html`<p><strong>1 rule</strong>: ${sentence(rule)}</p>`} />`;
 }
 
 /** @param {any} rule */
@@ -100,8 +115,18 @@ function Users() {
     <${Loaded} loaded=${tokens}>${(found) => html`<${Table} label="Tokens" rows=${found.principals} keyOf=${(each) => each} empty="The configuration has no tokens." columns=${[{ name: "Principal", cell: (each) => each }]} /><p class="hint">Tokens are in the configuration and never shown.</p>`}<//>
     <${Commands} commands=${["sparrow user list", `curl ${location.origin}/v1/users`]} />
     ${editing && html`<${EditUser} user=${editing} reload=${users.reload} onClose=${() => setEditing(null)} />`}
-    ${removing && html`<${Destroy} title="Delete user" name=${removing} verb="Delete user" loss=${html`<p><strong>1 user</strong> and its passwords will be lost; its sessions end. Rules about it stay.</p>`} onClose=${() => setRemoving("")}
-      run=${() => request("DELETE", `/v1/users/${part(removing)}`)} onDone=${async () => { setRemoving(""); await users.reload(); }} />`}`;
+    ${removing && html`<${DeleteUser} name=${removing} onClose=${() => setRemoving("")} onDone=${async () => { setRemoving(""); await users.reload(); }} />`}`;
+}
+
+/** @param {any} props */
+function DeleteUser({ name, onClose, onDone }) {
+  const path = `/v1/users/${part(name)}`;
+  const look = async () => {
+    const [user, { rules }] = await Promise.all([describe(path), get("/v1/acls", { principal: `User:${name}` })]);
+    return { ...user, rules: rules.length };
+  };
+  return html`<${Destroy} title="Delete user" name=${name} verb="Delete user" look=${look} run=${(user) => request("DELETE", path, { headers: only(user) })} onDone=${onDone} onClose=${onClose}
+    facts=${(user) => ({ id: user.tag })} loss=${(user) => html`<p><strong>1 user</strong> with ${plural(user.credentials.length, "password hash", "password hashes")} will be lost; its sessions end. ${plural(user.rules, "rule")} about it ${user.rules === 1 ? "stays" : "stay"}.</p>`} />`;
 }
 
 /** @param {any} props */

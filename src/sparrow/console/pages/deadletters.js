@@ -1,12 +1,13 @@
 // Dead letters of a queue: by reason and error, one by one, redrive, purge, export.
 import { html, useEffect, useRef, useState } from "../lib.js";
-import { get, post, request } from "../api.js";
+import { describe, get, only, post, request } from "../api.js";
 import { count, plural, shell, time } from "../format.js";
 import { route, setQuery } from "../router.js";
 import { useData } from "../state.js";
 import { Action, Badge, Commands, ErrorNote, Loaded } from "../parts/basics.js";
 import { Destroy } from "../parts/dialog.js";
 import { MessageDrawer, preview } from "../parts/message.js";
+import { queueFacts } from "../parts/statebar.js";
 import { Table } from "../parts/table.js";
 
 const LIMIT = 50;
@@ -55,10 +56,39 @@ export function DeadLetters({ queue, path, mayPurge, mayRead, reload }) {
         <button type="button" disabled=${found.next_skip === null} onClick=${() => setQuery({ skip: found.next_skip })}>Next</button></div>`}<//>
     <${Commands} commands=${commands(queue.name, path, reason, letters)} />
     ${open && html`<${Letter} letter=${open} path=${path} onClose=${() => setOpen(null)} onRedriven=${async () => { setOpen(null); setNote("Sent back."); await refresh(); }} />`}
-    ${asking && html`<${Destroy} title="Purge dead letters" name=${queue.name} verb="Purge" onClose=${() => setAsking(false)} onStale=${reload}
-      loss=${html`<p><strong>${letters.length ? plural(letters.length, "dead letter") : `${words === "all" ? plural(queue.statistics.dead, "dead letter") : words}`}</strong> will be finished: they cannot be redriven any more. They stay on the dead-letter topic until its retention.</p>`}
-      run=${() => post(`${path}/dead-letters/purge`, { ...selection, all: words === "all" }, { "if-match": queue.tag })}
+    ${asking && html`<${Purge} name=${queue.name} path=${path} letters=${letters} where=${where} onClose=${() => setAsking(false)}
       onDone=${async (result) => { setAsking(false); setNote(`${plural(result.purged, "dead letter")} purged.`); await refresh(); }} />`}`;
+}
+
+/**
+ * Purge the selected letters, those of a kind, or all: those that are there when the dialog opens, and no later ones.
+ * @param {any} props
+ */
+function Purge({ name, path, letters, where, onClose, onDone }) {
+  const isAll = !letters.length && !where.reason && !where.error_contains;
+  const look = async () => {
+    const [queue, groups] = await Promise.all([describe(path), letters.length ? [] : allGroups(path)]);
+    const meant = groups.filter((each) => (!where.reason || each.reason === where.reason) && each.error.includes(where.error_contains ?? ""));
+    return { ...queue, number: letters.length || meant.reduce((sum, each) => sum + each.count, 0), last_ms: Math.max(0, ...meant.map((each) => each.last_ms)) };
+  };
+  const run = (found) => post(`${path}/dead-letters/purge`, letters.length ? { letters } : { where: body({ ...where, until_ms: found.last_ms + 1 }), all: isAll }, only(found));
+  return html`<${Destroy} title="Purge dead letters" name=${name} verb="Purge" look=${look} facts=${queueFacts} run=${run} onDone=${onDone} onClose=${onClose}
+    loss=${(found) => html`<p><strong>${plural(found.number, letters.length ? "selected dead letter" : isAll ? "dead letter" : "dead letter of this kind", letters.length ? "selected dead letters" : isAll ? "dead letters" : "dead letters of this kind")}</strong> will be finished: they cannot be redriven any more. They stay on the dead-letter topic until its retention.</p>`} />`;
+}
+
+/**
+ * All dead letters by reason and error, 10,000 at a time.
+ * @param {string} path
+ * @returns {Promise<any[]>}
+ */
+async function allGroups(path) {
+  const groups = [];
+  for (let skip = 0; skip >= 0;) {
+    const page = await get(`${path}/dead-letter-groups`, { skip });
+    groups.push(...page.groups);
+    skip = page.next_skip;
+  }
+  return groups;
 }
 
 /**

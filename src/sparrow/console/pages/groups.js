@@ -1,6 +1,6 @@
 // Consumer groups: state, members, lag; reset with a preview.
 import { html, useRef, useState } from "../lib.js";
-import { get, part, post, request } from "../api.js";
+import { describe, get, only, part, request } from "../api.js";
 import { count, plural, shell } from "../format.js";
 import { go, href, Link, route, setQuery } from "../router.js";
 import { useData } from "../state.js";
@@ -52,10 +52,7 @@ function List() {
 /** @param {{name: string}} props */
 function Group({ name }) {
   const path = `/v1/groups/${part(name)}`;
-  const loaded = useData(async (signal) => {
-    const { data, headers } = await request("GET", path, { signal });
-    return { ...data, tag: headers.get("etag") };
-  }, [name], { every: 2000 });
+  const loaded = useData((signal) => describe(path, signal), [name], { every: 2000 });
   const rights = useData(() => get("/v1/me", { group: name }), [name]);
   const mayDo = (operation) => Boolean(rights.data?.rights.group?.includes(operation));
   const [asking, setAsking] = useState("");
@@ -78,13 +75,22 @@ function Group({ name }) {
       ]} />
       <${Commands} commands=${[`sparrow group describe ${shell(name)}`, `sparrow group reset ${shell(name)} TOPIC --to beginning`, `curl ${location.origin}${path}`]} />
       ${asking === "reset" && html`<${Reset} group=${group} path=${path} reload=${loaded.reload} onClose=${() => setAsking("")} />`}
-      ${asking === "delete" && html`<${Destroy} title="Delete group" name=${name} verb="Delete group" onClose=${() => setAsking("")} onStale=${loaded.reload}
-        loss=${html`<p><strong>${plural(group.offsets.length, "committed offset")}</strong> will be lost: whoever reads in this group begins anew.</p>`}
-        run=${() => request("DELETE", path, { headers: { "if-match": group.tag } })} onDone=${() => go(href(["groups"]))} />`}`}<//>`;
+      ${asking === "delete" && html`<${Destroy} title="Delete group" name=${name} verb="Delete group" onClose=${() => setAsking("")} look=${() => describe(path)} facts=${factsOf}
+        loss=${(found) => html`<p><strong>${plural(found.offsets.length, "committed offset")}</strong> will be lost: readers of this group start from their own default position.</p>`}
+        run=${(found) => request("DELETE", path, { headers: only(found) })} onDone=${() => go(href(["groups"]))} />`}`}<//>`;
 }
 
 /** @param {any} group */
 const lagOf = (group) => group.offsets.reduce((sum, each) => sum + Math.max(0, each.lag), 0);
+
+/**
+ * What makes a group another one to people who are asked about it.
+ * @param {any} group
+ */
+function factsOf(group) {
+  const offsets = group.offsets.map((each) => [`offset of ${each.topic}/${each.partition}`, count(each.offset)]);
+  return { state: group.state, epoch: group.epoch, members: group.members.map((each) => each.member_id).join(", "), ...Object.fromEntries(offsets) };
+}
 
 /**
  * Choose a position, see what moves, and type the name.
@@ -96,15 +102,10 @@ function Reset({ group, path, reload, onClose }) {
   const set = (name) => (event) => setForm((old) => ({ ...old, [name]: event.target.value }));
   const preview = useData(() => planOf(group, form), [form.topic, form.to, form.value]);
   const [isSure, setSure] = useState(false);
-  const run = async () => {
-    let headers = { "if-match": group.tag };
-    for (const { partition, offset } of preview.data ?? []) {
-      await post(`${path}/reset`, { topic: form.topic, to: offset, partitions: [partition] }, headers);
-      headers = /** @type {any} */ ({});
-    }
-  };
-  if (isSure && preview.data) {
-    return html`<${Destroy} title="Reset group" name=${group.group} verb="Reset" loss=${summary(preview.data)} run=${run} onStale=${reload}
+  if (isSure) {
+    const look = async () => { const found = await describe(path); return { ...found, plan: await planOf(found, form) }; };
+    const run = (found) => request("PUT", `${path}/offsets`, { body: { offsets: found.plan.map(({ partition, offset }) => ({ topic: form.topic, partition, offset })) }, headers: only(found) });
+    return html`<${Destroy} title="Reset group" name=${group.group} verb="Reset" look=${look} facts=${factsOf} loss=${(found) => summary(found.plan)} run=${run}
       onDone=${async () => { await reload(); onClose(); }} onClose=${onClose} />`;
   }
   return html`<${Dialog} title="Reset group" onClose=${onClose}>

@@ -1,6 +1,6 @@
 // One queue: state, records, consumers, dead letters, parents, policy, webhooks.
 import { html, useState } from "../lib.js";
-import { get, part, post, request } from "../api.js";
+import { describe, get, only, part, post, request } from "../api.js";
 import { count, duration, plural, rate, shell, time } from "../format.js";
 import { go, href, Link, route, setQuery } from "../router.js";
 import { useData } from "../state.js";
@@ -8,7 +8,7 @@ import { Action, Badge, Commands, Field, Figure, Heading, Loaded, Tabs } from ".
 import { Chart } from "../parts/chart.js";
 import { Destroy, Dialog } from "../parts/dialog.js";
 import { MessageDrawer, preview } from "../parts/message.js";
-import { StateBar } from "../parts/statebar.js";
+import { queueFacts, StateBar } from "../parts/statebar.js";
 import { Table } from "../parts/table.js";
 import { DeadLetters } from "./deadletters.js";
 import { Parents } from "./parents.js";
@@ -18,10 +18,7 @@ import { Webhooks } from "./webhooks.js";
 export default function Queue({ name }) {
   const tab = route.value.parts[2] ?? "";
   const path = `/v1/queues/${part(name)}`;
-  const loaded = useData(async (signal) => {
-    const { data, headers } = await request("GET", path, { signal });
-    return { ...data, tag: headers.get("etag") };
-  }, [name], { every: 2000 });
+  const loaded = useData((signal) => describe(path, signal), [name], { every: 2000 });
   const rights = useData(() => get("/v1/me", { group: name }), [name]);
   const mayDo = (operation) => Boolean(rights.data?.rights.group?.includes(operation));
   const [asking, setAsking] = useState("");
@@ -45,22 +42,20 @@ export default function Queue({ name }) {
       ${tab === "parents" && html`<${Parents} queue=${queue} path=${path} />`}
       ${tab === "policy" && html`<${Policy} queue=${queue} path=${path} mayEdit=${mayDo("AlterConfigs")} reload=${loaded.reload} />`}
       ${tab === "webhooks" && html`<${Webhooks} queue=${queue} path=${path} mayEdit=${mayDo("AlterConfigs")} />`}
-      ${asking && html`<${Loss} kind=${asking} queue=${queue} path=${path} reload=${loaded.reload} onClose=${() => setAsking("")} />`}
+      ${asking && html`<${Loss} kind=${asking} name=${name} path=${path} reload=${loaded.reload} onClose=${() => setAsking("")} />`}
     `}<//>`;
 }
 
 /** @param {any} props */
-function Loss({ kind, queue, path, reload, onClose }) {
-  const { unfinished, leased } = queue.statistics;
-  const headers = { "if-match": queue.tag };
+function Loss({ kind, name, path, reload, onClose }) {
   const isPurge = kind === "purge";
-  const loss = isPurge
+  const loss = ({ topics, statistics: { unfinished, leased, consumers } }) => isPurge
     ? html`<p><strong>${plural(unfinished - leased, "job")}</strong> will be finished without a delivery; ${count(leased)} leased ones stay.</p>`
-    : html`<p>The state of <strong>${plural(unfinished, "unfinished job")}</strong> will be lost, and ${plural(queue.statistics.consumers.length, "consumer")} ended. The messages stay in ${queue.topics.join(", ") || "their topics"}.</p>`;
-  const run = () => (isPurge ? post(`${path}/purge`, {}, headers) : request("DELETE", path, { headers }));
+    : html`<p>The state of <strong>${plural(unfinished, "unfinished job")}</strong> will be lost, and ${plural(consumers.length, "consumer")} ended. The messages stay in ${topics.join(", ") || "their topics"}.</p>`;
+  const run = (queue) => (isPurge ? post(`${path}/purge`, {}, only(queue)) : request("DELETE", path, { headers: only(queue) }));
   const done = () => { if (isPurge) { reload(); onClose(); } else go(href(["queues"])); };
-  return html`<${Destroy} title=${isPurge ? "Purge queue" : "Delete queue"} name=${queue.name} verb=${isPurge ? "Purge" : "Delete queue"}
-    loss=${loss} run=${run} onDone=${done} onStale=${reload} onClose=${onClose} />`;
+  return html`<${Destroy} title=${isPurge ? "Purge queue" : "Delete queue"} name=${name} verb=${isPurge ? "Purge" : "Delete queue"}
+    look=${() => describe(path)} facts=${queueFacts} loss=${loss} run=${run} onDone=${done} onClose=${onClose} />`;
 }
 
 /** @param {any} props */

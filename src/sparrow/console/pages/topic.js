@@ -1,6 +1,6 @@
 // One topic: messages, partitions, readers, configuration, publish.
 import { html, useState } from "../lib.js";
-import { get, part, post, request } from "../api.js";
+import { describe, get, only, part, post, request } from "../api.js";
 import { bytes, count, plural, shell } from "../format.js";
 import { go, href, Link, route } from "../router.js";
 import { useData } from "../state.js";
@@ -14,10 +14,7 @@ import { Messages } from "./messages.js";
 export default function Topic({ name }) {
   const tab = route.value.parts[2] ?? "messages";
   const path = `/v1/topics/${part(name)}`;
-  const loaded = useData(async (signal) => {
-    const { data, headers } = await request("GET", path, { signal });
-    return { ...data, tag: headers.get("etag") };
-  }, [name], { every: 5000 });
+  const loaded = useData((signal) => describe(path, signal), [name], { every: 5000 });
   const rights = useData(() => get("/v1/me", { topic: name }), [name]);
   const mayDo = (operation) => Boolean(rights.data?.rights.topic?.includes(operation));
   const [asking, setAsking] = useState("");
@@ -40,7 +37,7 @@ export default function Topic({ name }) {
       ${tab === "readers" && html`<${Readers} name=${name} path=${path} />`}
       ${tab === "configuration" && html`<${Configuration} topic=${topic} path=${path} mayEdit=${mayDo("AlterConfigs")} reload=${loaded.reload} />`}
       ${tab === "publish" && html`<${PublishForm} topic=${name} partitions=${topic.partition_count} />`}
-      ${asking && html`<${Loss} kind=${asking} topic=${topic} path=${path} reload=${loaded.reload} onClose=${() => setAsking("")} />`}
+      ${asking && html`<${Loss} kind=${asking} name=${name} path=${path} reload=${loaded.reload} onClose=${() => setAsking("")} />`}
     `}<//>`;
 }
 
@@ -50,17 +47,22 @@ const messagesOf = (topic) => topic.partitions.reduce((sum, p) => sum + p.end_of
 const bytesOf = (topic) => topic.partitions.reduce((sum, p) => sum + p.bytes, 0);
 
 /** @param {any} props */
-function Loss({ kind, topic, path, reload, onClose }) {
-  const readers = useData(() => get(`${path}/readers`), [topic.name]);
-  const read = readers.data ? [...readers.data.groups.map((g) => g.group), ...readers.data.queues.map((q) => q.name)] : [];
-  const loss = html`<p><strong>${plural(messagesOf(topic), "message")}</strong> (${bytes(bytesOf(topic))}) in ${plural(topic.partition_count, "partition")} will be lost${kind === "delete" ? ", and what groups have committed here" : ""}.</p>
-    ${read.length > 0 && html`<p>Readers: ${read.join(", ")}.</p>`}`;
-  const headers = { "if-match": topic.tag };
-  const before = Object.fromEntries(topic.partitions.map((p) => [p.partition, p.end_offset]));
-  const run = () => kind === "delete" ? request("DELETE", path, { headers }) : post(`${path}/truncate`, { before }, headers);
+function Loss({ kind, name, path, reload, onClose }) {
+  const look = async () => {
+    const [topic, readers] = await Promise.all([describe(path), get(`${path}/readers`)]);
+    return { ...topic, readers: [...readers.groups.map((g) => g.group), ...readers.queues.map((q) => q.name)] };
+  };
+  const facts = (topic) => ({
+    id: topic.id, messages: count(messagesOf(topic)), partitions: topic.partition_count,
+    ...Object.fromEntries(topic.config.map((each) => [each.name, each.value])),
+  });
+  const loss = (topic) => html`<p><strong>${plural(messagesOf(topic), "message")}</strong> (${bytes(bytesOf(topic))}) in ${plural(topic.partition_count, "partition")} will be lost${kind === "delete" ? ", and what groups have committed here" : ""}.</p>
+    ${topic.readers.length > 0 && html`<p>Readers: ${topic.readers.join(", ")}.</p>`}`;
+  const ends = (topic) => Object.fromEntries(topic.partitions.map((p) => [p.partition, p.end_offset]));
+  const run = (topic) => kind === "delete" ? request("DELETE", path, { headers: only(topic) }) : post(`${path}/truncate`, { before: ends(topic) }, only(topic));
   const done = () => { if (kind === "delete") go(href(["topics"])); else { reload(); onClose(); } };
-  return html`<${Destroy} title=${kind === "delete" ? "Delete topic" : "Delete all messages"} name=${topic.name}
-    verb=${kind === "delete" ? "Delete topic" : "Delete messages"} loss=${loss} run=${run} onDone=${done} onStale=${reload} onClose=${onClose} />`;
+  return html`<${Destroy} title=${kind === "delete" ? "Delete topic" : "Delete all messages"} name=${name}
+    verb=${kind === "delete" ? "Delete topic" : "Delete messages"} look=${look} facts=${facts} loss=${loss} run=${run} onDone=${done} onClose=${onClose} />`;
 }
 
 /** @param {any} props */

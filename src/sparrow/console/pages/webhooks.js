@@ -1,7 +1,7 @@
 // Webhooks of a queue: state, errors, pause, secret, create, change, delete.
 import { html, useState } from "../lib.js";
-import { get, part, post, request } from "../api.js";
-import { count, shell, time } from "../format.js";
+import { describe, get, only, part, post, request } from "../api.js";
+import { count, plural, shell, time } from "../format.js";
 import { useData } from "../state.js";
 import { Action, Badge, Commands, Field, Loaded } from "../parts/basics.js";
 import { Destroy, Dialog } from "../parts/dialog.js";
@@ -27,6 +27,9 @@ export function Webhooks({ queue, path, mayEdit }) {
     ${chosen && html`<${Webhook} webhook=${chosen.webhook} queue=${queue} path=${`${path}/subscribers/${part(chosen.name)}`} mayEdit=${mayEdit} reload=${loaded.reload} onClose=${() => setOpen("")} />`}`;
 }
 
+/** @param {any} messages of a subscriber */
+const waiting = (messages) => messages.ready + messages.leased + messages.delayed + messages.blocked;
+
 /** @param {any} webhook */
 const kindOf = (webhook) => (webhook.is_paused ? "warn" : { failing: "bad", refused: "bad", delivering: "good" }[webhook.statistics.state] ?? "");
 
@@ -47,8 +50,11 @@ function Webhook({ webhook, queue, path, mayEdit, reload, onClose }) {
       <${Action} onClick=${async () => setSecret((await post(`${path}/rotate-secret`)).secret)}>Rotate secret<//>
       <button type="button" class="danger" onClick=${() => setAsking(true)}>Delete webhook</button></div>`}
     <${Commands} commands=${[`sparrow queue webhook pause ${shell(queue.name)} ${shell(webhook.name)}`, `curl -X POST ${location.origin}${path}/pause`]} />
-    ${asking && html`<${Destroy} title="Delete webhook" name=${webhook.name} verb="Delete webhook" loss=${html`<p>Nothing is delivered to ${webhook.settings.url} any more; ${count(s.delivered)} were accepted so far.</p>`}
-      run=${() => request("DELETE", path)} onDone=${async () => { await reload(); onClose(); }} onClose=${() => setAsking(false)} />`}
+    ${asking && html`<${Destroy} title="Delete webhook" name=${webhook.name} verb="Delete webhook" look=${() => describe(path)} run=${(found) => request("DELETE", path, { headers: only(found) })}
+      facts=${({ webhook: found, messages }) => ({ id: found?.created_ms, paused: found?.is_paused ? "yes" : "no", owner: found?.owner, ...found?.settings, ...(messages && { waiting: waiting(messages) }) })}
+      loss=${({ webhook: found, messages }) => html`<p>Nothing is delivered to ${found?.settings.url} any more; ${count(found?.statistics.delivered)} were accepted so far.</p>
+        ${messages && html`<p>It is a subscriber of the queue: the delivery of <strong>${plural(waiting(messages), "message")}</strong> to it will be lost.</p>`}`}
+      onDone=${async () => { await reload(); onClose(); }} onClose=${() => setAsking(false)} />`}
   <//>`;
 }
 

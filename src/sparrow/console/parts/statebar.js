@@ -26,3 +26,13 @@ function parts(statistics, shown) {
     return part;
   });
 }
+
+/**
+ * What makes a queue another one to people who are asked about it.
+ * @param {any} queue
+ */
+export function queueFacts(queue) {
+  const { unfinished, dead } = queue.statistics;
+  const topics = queue.topics.join(", ");
+  return { id: queue.id, unfinished: count(unfinished), "dead letters": count(dead), topics, paused: queue.is_paused ? "yes" : "no", ...queue.policy };
+}

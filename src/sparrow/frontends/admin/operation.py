@@ -75,8 +75,8 @@ class HttpRoute(msgspec.Struct, frozen=True):
         arguments: makes the arguments of the context, the parts of the path, and the query or body;
             may be a coroutine function. None: see above.
         shown: makes the response of the result and the arguments. None: it is the result.
-        tag_of: makes the tag of the state of what the path names first (see `states.py`): a GET
-            shows it as ETag, a change is refused unless it is that of If-Match.
+        tag_of: makes the tag of the state of what the path names (see `states.py`): a GET shows it
+            as ETag, a change is refused unless it is that of If-Match.
         name, text: those of the function if left out.
     """
 
@@ -92,7 +92,7 @@ class HttpRoute(msgspec.Struct, frozen=True):
     refusals: Sequence[int] = FORBIDDEN_OR_MISSING
     arguments: Callable[..., Any] | None = None
     shown: Callable[[Any, Any], object] | None = None
-    tag_of: Callable[[OperationContext, str], Awaitable[str]] | None = None
+    tag_of: Callable[..., Awaitable[str]] | None = None
     name: str = ""
     text: str = ""
 

@@ -43,7 +43,7 @@ from sparrow.frontends.admin.operation import (
     Named,
     NoArguments,
 )
-from sparrow.frontends.admin.states import group_tag, queue_tag, topic_tag
+from sparrow.frontends.admin.states import group_tag, queue_tag, subscriber_tag, topic_tag, user_tag
 from sparrow.model.broker import ReloadedConfig
 from sparrow.model.groups import GroupDescription
 from sparrow.model.pipelines import Report
@@ -160,7 +160,7 @@ OPERATIONS: Final = (
         "group.commit", groups.CommitOffsets, groups.commit, "Read Group",
         _group(
             "PUT", f"{_GROUP}/offsets", body=groups.Commits, arguments=groups.commits, status=204,
-            refusals=CONFLICTING,
+            refusals=CONFLICTING, tag_of=group_tag,
         ),
     ),
     AdminOperation(
@@ -278,7 +278,8 @@ OPERATIONS: Final = (
     ),
     AdminOperation(
         "subscriber.describe", webhooks.WebhookNamed, webhooks.describe, "Describe Group",
-        _subscriber("GET", _SUBSCRIBER, result=webhooks.SubscriberShown), is_native=False,
+        _subscriber("GET", _SUBSCRIBER, result=webhooks.SubscriberShown, tag_of=subscriber_tag),
+        is_native=False,
     ),
     AdminOperation(
         "subscriber.put", webhooks.PutWebhook, webhooks.put, "Describe Group",
@@ -290,7 +291,10 @@ OPERATIONS: Final = (
     ),
     AdminOperation(
         "subscriber.delete", webhooks.DeleteSubscriber, webhooks.delete, "Describe Group",
-        _subscriber("DELETE", _SUBSCRIBER, query=webhooks.Keeping, status=204, refusals=CONFLICTING),
+        _subscriber(
+            "DELETE", _SUBSCRIBER, query=webhooks.Keeping, status=204, refusals=CONFLICTING,
+            tag_of=subscriber_tag,
+        ),
         is_native=False,
     ),
     AdminOperation("webhook.put", webhooks.PutWebhook, webhooks.put_webhook, "AlterConfigs Group"),
@@ -382,7 +386,14 @@ OPERATIONS: Final = (
         "user.password", users.SetUser, users.set_password, "Alter Cluster",
         _user("PUT", _USER, body=users.Password, arguments=users.hashed, status=204),
     ),
-    AdminOperation("user.delete", Named, users.delete, "Alter Cluster", _user("DELETE", _USER, status=204)),
+    AdminOperation(
+        "user.describe", Named, users.describe, "Describe Cluster",
+        _user("GET", _USER, result=users.UserShown, name="describe_user", tag_of=user_tag), is_native=False,
+    ),
+    AdminOperation(
+        "user.delete", Named, users.delete, "Alter Cluster",
+        _user("DELETE", _USER, status=204, refusals=CONFLICTING, tag_of=user_tag),
+    ),
     AdminOperation(
         "acl.list", acls.SelectRules, acls.list_rules, "Describe Cluster",
         _rule("GET", query=acls.Selection, arguments=acls.selection),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sparrow.base.errors import Conflict
+from sparrow.frontends.admin.webhooks import WebhookNamed, describe
 
 if TYPE_CHECKING:
     from sparrow.frontends.admin.operation import OperationContext
@@ -59,6 +60,29 @@ async def group_tag(context: OperationContext, name: str) -> str:
     found = await context.broker.groups.report(name, principal=context.principal)
     offsets = [(each.topic, each.partition, each.offset) for each in found.offsets]
     return _tag(found.group, found.state, found.epoch, [each.member_id for each in found.members], offsets)
+
+
+async def subscriber_tag(context: OperationContext, queue: str, name: str) -> str:
+    """Return the tag of a subscriber: its webhook with its settings and when it was created, and
+    the magnitude of its share of an all-of queue.
+
+    Raises:
+        UnknownQueue, UnknownWebhook, NotAuthorized
+    """
+    found = await describe(context, WebhookNamed(queue, name))
+    hook, share = found.webhook, found.messages
+    made = None if hook is None else (hook.created_ms, hook.owner, hook.settings, hook.is_paused)
+    unfinished = 0 if share is None else share.ready + share.leased + share.delayed + share.blocked
+    return _tag(queue, name, made, share is None, _magnitude(unfinished))
+
+
+async def user_tag(context: OperationContext, name: str) -> str:
+    """Return the tag of a user, which is another one after each change of a password.
+
+    Raises:
+        UnknownUser, NotAuthorized
+    """
+    return _tag(name, context.broker.users.version(name, principal=context.principal))
 
 
 def check_tag(expected: str, tag: str) -> None:

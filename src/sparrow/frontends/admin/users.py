@@ -86,6 +86,12 @@ async def list_users(context: OperationContext, _: NoArguments) -> dict[str, lis
     return {"users": context.broker.users.listing(principal=context.principal)}
 
 
+async def describe(context: OperationContext, a: Named) -> UserShown:
+    """Describe a user: the mechanisms by which it may log in."""
+    found = context.broker.users.one(a.name, principal=context.principal)
+    return UserShown(found.name, [CredentialShown(*each) for each in found.credentials])
+
+
 class TokenList(Struct):
     principals: list[str]
 

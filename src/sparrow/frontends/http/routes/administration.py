@@ -80,7 +80,7 @@ async def _tag(route: HttpRoute, context: OperationContext, request: Request) ->
     expected = request.header(b"if-match")
     if route.tag_of is None or (route.method != "GET" and not expected):
         return ""
-    tag = await route.tag_of(context, next(iter(request.path_params.values())))
+    tag = await route.tag_of(context, *request.path_params.values())
     if route.method == "GET":
         return tag
     check_tag(expected, tag)
