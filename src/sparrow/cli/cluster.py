@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from sparrow.base.units import counted, format_duration, format_size
-from sparrow.cli import cluster_drain
+from sparrow.cli import cluster_drain, cluster_import
 from sparrow.cli.cluster_engines import Config, find_objects, open_ledger, read_settings
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.queue_options import AsJson
@@ -97,6 +97,7 @@ async def _read_status(settings: ClusterSettings) -> LedgerStatus:
 
 
 app.command("drain")(cluster_drain.drain)
+app.command("import")(cluster_import.import_directory)
 
 
 def _describe_takeover(shard: ShardInfo) -> str:

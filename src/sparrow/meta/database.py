@@ -72,6 +72,7 @@ _PUT_VERSION: Final = (
 _DELETE_ANY: Final = "DELETE FROM fact WHERE kind = ? AND key = ?"
 _DELETE_VERSION: Final = "DELETE FROM fact WHERE kind = ? AND key = ? AND version = ?"
 _GET: Final = "SELECT value, version FROM fact WHERE kind = ? AND key = ?"
+_ALL: Final = "SELECT kind, key, value, version FROM fact"
 _SCAN: Final = "SELECT key, value, version FROM fact WHERE kind = ? AND key >= ? ORDER BY key"
 
 _IN_LEAF: Final = (PAGE_BYTES - 12) * 64 // 255 - 64
@@ -208,6 +209,14 @@ class Database:
         except sqlite3.Error as exc:
             raise _translate(exc, self.path) from exc
         return entries
+
+    def all(self) -> list[Entry]:
+        """Return all entries."""
+        try:
+            with contextlib.closing(self._sql.execute(_ALL)) as rows:
+                return [Entry(*row) for row in rows]
+        except sqlite3.Error as exc:
+            raise _translate(exc, self.path) from exc
 
     def close(self) -> None:
         """Copy the WAL into the main file (if there is space) and close both."""

@@ -122,6 +122,11 @@ class SqliteMetaStore:
         entries: list[Entry] = await self._read(lambda: self._database.scan(kind, prefix))
         return entries
 
+    async def all(self) -> list[Entry]:
+        """Return all entries, for what takes over the whole store."""
+        entries: list[Entry] = await self._read(self._database.all)
+        return entries
+
     async def close(self) -> None:
         """Close the store; see `MetaStore.close`. May be called again."""
         if self._closing is None:

@@ -21,6 +21,7 @@ from sparrow.broker.broker import StandbyNode
 from sparrow.broker.metrics import table
 from sparrow.cluster.committer import CommitOptions
 from sparrow.cluster.errors import LedgerUnavailable, NotOwner, ObjectMissing, ObjectsUnavailable
+from sparrow.cluster.importer import refuse_unfinished
 from sparrow.cluster.object_stores import open_objects
 from sparrow.cluster.ownership import Ownership
 from sparrow.cluster.postgres import PostgresLedger
@@ -113,6 +114,7 @@ class ClusterNode:
         assert self._taken is not None
         begun = time.perf_counter()
         content = await self.ledger.load(0)
+        refuse_unfinished(content)
         loop = asyncio.get_running_loop()
         self.lost, self.asked = loop.create_future(), loop.create_future()
         shard = self._shard = OwnedShard(
