@@ -1,6 +1,6 @@
 """The check of an import: everything is read back from the cluster, and compared with the source.
 
-Of each log the bounds and all batches (offsets, sizes, checksums) have to be the same, and all
+The bounds and all batches of each log (offsets, sizes, checksums) have to be the same, and all
 entries with their versions. The checksum of each batch is computed over the bytes that the cluster
 gave.
 """
