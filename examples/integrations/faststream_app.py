@@ -1,25 +1,33 @@
-"""FastStream on Sparrow, through its listener for Kafka clients: no module of Sparrow is needed.
-Start it with
+"""FastStream on Sparrow. Start it with
 
-    faststream run faststream_app:app
+faststream run faststream_app:app
 """
 
 import os
 
 from faststream import FastStream
-from faststream.kafka import KafkaBroker
+from faststream.exceptions import RejectMessage
 
-broker = KafkaBroker(os.environ.get("SPARROW_KAFKA", "127.0.0.1:9092"))
+from sparrow.integrations.faststream import QueueBroker
+
+broker = QueueBroker(os.environ.get("SPARROW_URL", "sparrow://127.0.0.1:9094"), policy={"delivery_limit": 3})
 app = FastStream(broker)
-seen: list[int] = []
+archived: list[int] = []
+tried: list[int] = []
 
 
-@broker.subscriber("orders", group_id="billing", auto_offset_reset="earliest")
+@broker.subscriber("orders", max_workers=4)
 @broker.publisher("invoices")
 async def invoice(amount: int) -> int:
+    """Fail at the first attempt, refuse negative amounts, and invoice the double of others."""
+    tried.append(amount)
+    if amount < 0:
+        raise RejectMessage
+    if tried.count(amount) == 1:
+        raise RuntimeError("not yet")
     return amount * 2
 
 
-@broker.subscriber("invoices", group_id="archive", auto_offset_reset="earliest")
+@broker.subscriber("invoices")
 async def archive(amount: int) -> None:
-    seen.append(amount)
+    archived.append(amount)

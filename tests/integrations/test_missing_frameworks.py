@@ -28,6 +28,7 @@ except ImportError as error:
         ("kombu", ["kombu"], "celery"),
         ("taskiq", ["taskiq"], "taskiq"),
         ("fastapi", ["fastapi"], "fastapi"),
+        ("faststream", ["faststream"], "faststream"),
         ("django", ["django"], "django-tasks"),
         ("django", ["django_tasks"], "django-tasks"),
     ],

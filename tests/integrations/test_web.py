@@ -43,14 +43,21 @@ async def test_an_application_without_the_lifespan_says_what_to_do() -> None:
 
 
 @pytest.mark.slow
-async def test_faststream_works_through_the_listener_for_kafka_clients(broker: RunningBroker) -> None:
-    async with sparrow.connect(broker.url) as client:
-        for topic in ("orders", "invoices"):
-            await client.admin.create_topic(topic, partitions=1)
+async def test_faststream_takes_retries_publishes_and_rejects(broker: RunningBroker) -> None:
     example = importlib.import_module("faststream_app")
-    async with example.broker:
+    async with sparrow.connect(broker.url) as client, example.broker:
         await example.broker.start()
+        assert await example.broker.ping()
         await example.broker.publish(21, "orders")
+        await example.broker.publish(-1, "orders", headers={"a": "b"}, priority=9)
         async with asyncio.timeout(60):
-            while example.seen != [42]:
+            while example.archived != [42]:
                 await asyncio.sleep(0.02)
+            while (await client.admin.describe_queue("orders")).statistics.dead != 1:
+                await asyncio.sleep(0.02)
+        assert example.tried.count(21) == 2
+        (letter,) = await client.admin.dead_letters("orders")
+        assert letter.reason
+        assert dict(letter.record.headers if hasattr(letter, "record") else letter.headers)["a"] == b"b"
+    with pytest.raises(Exception, match="not started"):
+        await example.broker.publish(1, "orders")
