@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,17 @@ def test_a_drained_owner_hands_over_at_once_and_takes_the_data_back_later(
         pair.brokers["a"].wait_for(lambda: pair.brokers["a"].log.count("standing by") == 2, 60)
         assert pair.brokers["a"].process.poll() is None
         load.wait_for_more(200)
+        shown = ""
+        deadline = time.monotonic() + 60
+        while "sparrow_cluster_standbys 1.0" not in shown:  # once it has looked
+            assert time.monotonic() < deadline
+            with urllib.request.urlopen(f"http://127.0.0.1:{pair.http_ports['b']}/metrics") as response:
+                shown = response.read().decode()
+        values = dict(re.findall(r"^(sparrow_cluster_\w+) (\S+)$", shown, re.MULTILINE))
+        assert 0 < float(values["sparrow_cluster_takeover_seconds"]) < 20
+        assert 0 <= float(values["sparrow_cluster_standby_lag_seconds"]) < 10
+        assert float(values["sparrow_cluster_commits_total"]) > 0
+        assert values["sparrow_cluster_orphans_total"] == values["sparrow_cluster_objects_away"] == "0.0"
         assert main(["cluster", "status"]) == 0
         shown = capsys.readouterr().out
         assert [line.split("\t")[1] for line in shown.splitlines()[1:3]] == ["standby", "owner"]

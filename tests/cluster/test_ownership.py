@@ -8,12 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from sparrow.base.clock import ManualClock
-from sparrow.base.errors import InvalidConfig
 from sparrow.cluster import ownership as rules
-from sparrow.cluster.errors import LedgerUnavailable, NotOwner
+from sparrow.cluster.errors import NotOwner
 from sparrow.cluster.ledger import Commit
 from sparrow.cluster.ledger_model import LedgerState, MemoryLedger
-from sparrow.cluster.objects_model import MemoryObjects
 from sparrow.cluster.ownership import Ownership
 
 
@@ -260,39 +258,3 @@ async def test_a_node_whose_row_is_gone_registers_again(nodes: Nodes) -> None:
     assert await node._renew_once()
     assert node.node != before
     assert nodes.state.nodes[node.node].addresses == {"kafka": "a"}
-
-
-# ── start-up checks ──
-
-
-async def test_a_bucket_belongs_to_one_cluster() -> None:
-    from sparrow.server.cluster import check_engines
-
-    objects = MemoryObjects()
-    first, second = MemoryLedger(LedgerState()), MemoryLedger(LedgerState())
-    assert await check_engines(first, objects) == await check_engines(first, objects)
-    with pytest.raises(InvalidConfig, match=r"belongs to the cluster .* of its own"):
-        await check_engines(second, objects)
-
-
-@pytest.mark.parametrize(("seconds", "direction"), [(-30, "ahead of"), (30, "behind")])
-async def test_clocks_that_differ_are_refused(seconds: int, direction: str) -> None:
-    from sparrow.base.clock import SystemClock
-    from sparrow.server.cluster import check_engines
-
-    clock = ManualClock(SystemClock().wall_ms() + seconds * 1000)
-    with pytest.raises(InvalidConfig, match=f"{direction} that of .* NTP"):
-        await check_engines(MemoryLedger(LedgerState(clock)), MemoryObjects())
-
-
-async def test_a_store_that_cannot_be_used_is_refused() -> None:
-    from sparrow.server.cluster import check_engines
-
-    objects = MemoryObjects()
-    objects.is_down = True
-    with pytest.raises(InvalidConfig, match="object store cannot be used"):
-        await check_engines(MemoryLedger(LedgerState()), objects)
-    state = LedgerState()
-    state.is_down = True
-    with pytest.raises(LedgerUnavailable):
-        await check_engines(MemoryLedger(state), MemoryObjects())

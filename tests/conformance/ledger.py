@@ -54,6 +54,13 @@ class LedgerConformance:
         assert check.cluster_id == (await second.open()).cluster_id
         assert first.location
 
+    async def test_the_first_place_of_objects_counts(self, connect: Connect) -> None:
+        first, second = await connect(), await connect()
+        assert (await first.open()).objects == ""
+        assert await first.note_objects("s3://one/a") == "s3://one/a"
+        assert await second.note_objects("s3://two/b") == "s3://one/a"
+        assert (await second.open()).objects == "s3://one/a"
+
     async def test_commits_have_numbers_without_holes(self, connect: Connect) -> None:
         ledger = await connect()
         epoch = (await taken(ledger, await joined(ledger))).epoch

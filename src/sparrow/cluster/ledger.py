@@ -165,10 +165,15 @@ class LedgerStatus:
 
 @dataclass(frozen=True, slots=True)
 class LedgerCheck:
-    """Properties of the ledger that a start checks. `warnings` are sentences."""
+    """Properties of the ledger that a start checks. `warnings` are sentences.
+
+    Attributes:
+        objects: the place of the cluster's objects, without secrets; "": none was noted.
+    """
 
     cluster_id: str
     now_ms: int
+    objects: str = ""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -187,6 +192,15 @@ class Ledger(Protocol):
             InvalidConfig: it cannot be used; the sentence says why, and what to do.
             NewerFormat: a later Sparrow has written it.
             LedgerUnavailable: it does not answer.
+        """
+        ...
+
+    async def note_objects(self, location: str) -> str:
+        """Remember the place of the cluster's objects, unless there is one. Return the place that
+        counts.
+
+        Raises:
+            LedgerUnavailable
         """
         ...
 

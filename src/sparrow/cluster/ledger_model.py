@@ -88,6 +88,7 @@ class LedgerState:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self.cluster_id = str(uuid.uuid4())
+        self.objects = ""
         self.nodes: dict[int, _Node] = {}
         self.shards: dict[int, _Shard] = {0: _Shard()}
         self.garbage: dict[str, int] = {}
@@ -122,7 +123,12 @@ class MemoryLedger:
 
     async def open(self) -> LedgerCheck:
         await self._arrive()
-        return LedgerCheck(self.state.cluster_id, self.state.clock.wall_ms())
+        return LedgerCheck(self.state.cluster_id, self.state.clock.wall_ms(), self.state.objects)
+
+    async def note_objects(self, location: str) -> str:
+        await self._arrive()
+        self.state.objects = self.state.objects or location
+        return self.state.objects
 
     async def join(self, incarnation: uuid.UUID, addresses: Mapping[str, str], ttl_ms: int) -> int:
         await self._arrive()

@@ -25,7 +25,8 @@ def open_objects(url: str) -> Objects:
         from sparrow.cluster.remote import RemoteObjects
 
         return RemoteObjects(url)
+    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     raise InvalidConfig(
-        f"cluster.objects is {parts.scheme}://{parts.netloc}{parts.path}; it is s3://BUCKET/PREFIX, "
-        "gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY"
+        f"cluster.objects is {place}; it is s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or "
+        "file:///DIRECTORY"
     )

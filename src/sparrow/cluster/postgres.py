@@ -143,15 +143,27 @@ class PostgresLedger:
                 f"PostgreSQL at {self.location} has version {version}; "
                 f"a cluster needs {MIN_VERSION} or later: upgrade it"
             )
+        if await self._call(connection.fetchval("SELECT pg_is_in_recovery()")):
+            raise LedgerUnavailable(
+                f"PostgreSQL at {self.location} is a standby, which only reads; name the primary in "
+                "cluster.ledger, or all hosts with target_session_attrs=primary, or promote it"
+            )
         warnings = await self._check_durability(connection)
         await self._migrate(connection)
         row = await self._call(
             connection.fetchrow(
-                "SELECT id, (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms "
-                "FROM sparrow.cluster"
+                "SELECT id, (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms, "
+                "coalesce(objects, '') AS objects FROM sparrow.cluster"
             )
         )
-        return LedgerCheck(str(row["id"]), row["now_ms"], warnings)
+        return LedgerCheck(str(row["id"]), row["now_ms"], row["objects"], warnings)
+
+    async def note_objects(self, location: str) -> str:
+        row = await self._fetch_row(
+            "UPDATE sparrow.cluster SET objects = coalesce(objects, $1) RETURNING objects", location
+        )
+        found: str = row["objects"]
+        return found
 
     async def _check_durability(self, connection: Any) -> list[str]:
         for name in ("fsync", "synchronous_commit", "full_page_writes"):

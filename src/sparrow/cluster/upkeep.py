@@ -32,6 +32,10 @@ class ShardUpkeep:
         self._ledger = ledger
         self._objects = objects
         self._tasks: list[asyncio.Task[None]] = []
+        self.deleted = 0
+        """Number of objects that were deleted because nothing names them any more."""
+        self.orphans = 0
+        """The same, of those that no commit ever named."""
 
     def start(self) -> None:
         """Start the tasks."""
@@ -52,16 +56,18 @@ class ShardUpkeep:
         await merge(self._shard.logs.contents(), self._shard.committer, self._shard.clock.wall_ms())
 
     async def _collect(self) -> None:
-        await collect_dead(self._ledger, self._objects)
+        self.deleted += await collect_dead(self._ledger, self._objects)
 
     async def _collect_orphans(self) -> None:
         """Look at all objects once, and then at those of the hours that have become old enough."""
         await asyncio.sleep(FIRST_ORPHANS_S)
-        await _guarded(lambda: self._collect_orphans_of(None))
-        await _every(ORPHANS_S, lambda: self._collect_orphans_of(3))
+        await _guarded(lambda: self._delete_orphans(None))
+        await _every(ORPHANS_S, lambda: self._delete_orphans(3))
 
-    async def _collect_orphans_of(self, hours: int | None) -> None:
-        await collect_orphans(self._ledger, self._objects, self._shard.clock.wall_ms(), hours=hours)
+    async def _delete_orphans(self, hours: int | None) -> None:
+        self.orphans += await collect_orphans(
+            self._ledger, self._objects, self._shard.clock.wall_ms(), hours=hours
+        )
 
 
 async def _every(interval_s: float, work: Callable[[], Awaitable[object]]) -> None:

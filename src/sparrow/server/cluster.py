@@ -171,8 +171,14 @@ class ClusterNode:
         """Return the values of the metrics of cluster mode."""
         if self._shard is None:
             return {}
-        committer = self._shard.committer
+        committer, upkeep, others = self._shard.committer, self._upkeep, self.ownership.others
         return {
+            table.CLUSTER_TAKEOVER_SECONDS: self.takeover_s,
+            table.CLUSTER_STANDBYS: len(others),
+            table.CLUSTER_STANDBY_LAG: min((each.seen_ms / 1000 for each in others), default=0.0),
+            table.CLUSTER_OBJECTS_AWAY: float(committer.objects_failure is not None),
+            table.CLUSTER_GARBAGE: 0 if upkeep is None else upkeep.deleted,
+            table.CLUSTER_ORPHANS: 0 if upkeep is None else upkeep.orphans,
             table.CLUSTER_EPOCH: committer.epoch,
             table.CLUSTER_COMMITS: committer.commits,
             table.CLUSTER_UPLOADS: committer.uploads,
@@ -259,13 +265,13 @@ async def check_engines(ledger: Ledger, objects: Objects) -> str:
     for warning in check.warnings:
         log.warning(warning)
     try:
-        await _check_objects(objects, check.cluster_id.encode(), ledger.location)
+        await _check_objects(objects, check.cluster_id.encode(), ledger)
     except ObjectsUnavailable as error:
         raise InvalidConfig(f"the object store cannot be used: {error.text}") from None
     return check.cluster_id
 
 
-async def _check_objects(objects: Objects, cluster_id: bytes, ledger: str) -> None:
+async def _check_objects(objects: Objects, cluster_id: bytes, ledger: Ledger) -> None:
     await objects.put(PROBE_KEY, [cluster_id])
     if await objects.get(PROBE_KEY) != cluster_id:
         raise InvalidConfig(
@@ -275,13 +281,26 @@ async def _check_objects(objects: Objects, cluster_id: bytes, ledger: str) -> No
     try:
         found = await objects.get(IDENTITY_KEY)
     except ObjectMissing:
-        await objects.put(IDENTITY_KEY, [cluster_id])
+        await _mark_objects(objects, cluster_id, ledger)
         found = await objects.get(IDENTITY_KEY)
     if found != cluster_id:
         raise InvalidConfig(
             f"{objects.location} belongs to the cluster {found.decode(errors='replace')[:40]}, "
-            f"and {ledger} is {cluster_id.decode()}; give each cluster a prefix and a database of its own"
+            f"and {ledger.location} is {cluster_id.decode()}; give each cluster a prefix and a database of "
+            "its own"
         )
+    await ledger.note_objects(objects.location)
+
+
+async def _mark_objects(objects: Objects, cluster_id: bytes, ledger: Ledger) -> None:
+    """Write the cluster's id into a place that has none, if it is the place of this cluster."""
+    place = await ledger.note_objects(objects.location)
+    if place != objects.location:
+        raise InvalidConfig(
+            f"the cluster at {ledger.location} has its objects in {place}, and {objects.location} has none "
+            "of them; correct cluster.objects, or copy all objects there"
+        )
+    await objects.put(IDENTITY_KEY, [cluster_id])
 
 
 class ClusterServer:

@@ -144,6 +144,41 @@ CLUSTER_INLINE_BYTES = Metric(
 CLUSTER_WAITING_BYTES = Metric(
     "sparrow_cluster_waiting_bytes", GAUGE, (), "Bytes that wait to be committed; in cluster mode only."
 )
+CLUSTER_OBJECTS_AWAY = Metric(
+    "sparrow_cluster_objects_away",
+    GAUGE,
+    (),
+    "1 while the object store takes no uploads, else 0; in cluster mode only.",
+)
+CLUSTER_TAKEOVER_SECONDS = Metric(
+    "sparrow_cluster_takeover_seconds",
+    GAUGE,
+    (),
+    "Time of the last takeover, from when the owner before was gone until this broker served clients; in "
+    "cluster mode only.",
+)
+CLUSTER_STANDBYS = Metric(
+    "sparrow_cluster_standbys", GAUGE, (), "Brokers that could take over now; in cluster mode only."
+)
+CLUSTER_STANDBY_LAG = Metric(
+    "sparrow_cluster_standby_lag_seconds",
+    GAUGE,
+    (),
+    "Time since PostgreSQL heard of the most recent standby, which keeps no data of its own; in cluster "
+    "mode only.",
+)
+CLUSTER_GARBAGE = Metric(
+    "sparrow_cluster_deleted_objects_total",
+    COUNTER,
+    (),
+    "Objects that no commit named any more, and that were deleted; in cluster mode only.",
+)
+CLUSTER_ORPHANS = Metric(
+    "sparrow_cluster_orphans_total",
+    COUNTER,
+    (),
+    "Uploads whose commit never came, and that were deleted; in cluster mode only.",
+)
 DAMAGED_PARTITIONS = Metric(
     "sparrow_damaged_partitions",
     GAUGE,
