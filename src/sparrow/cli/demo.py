@@ -37,6 +37,21 @@ def demo(
         str | None,
         typer.Option("--broker", metavar="URL", help="Use a running broker; what is made there stays."),
     ] = None,
+    cluster: Annotated[
+        bool,
+        typer.Option(
+            "--cluster",
+            help="Over two brokers and a PostgreSQL of its own; the one that owns the data is killed.",
+        ),
+    ] = False,
+    objects: Annotated[
+        str | None,
+        typer.Option(
+            "--objects",
+            metavar="URL",
+            help="With --cluster: an object store, s3://… or file:///…; default: a directory.",
+        ),
+    ] = None,
     out: Annotated[
         str,
         typer.Option("--out", metavar="DIR", help="Where the table, the chart and report.json go."),
@@ -52,7 +67,9 @@ def demo(
     from sparrow.demo import run
     from sparrow.demo.surroundings import DemoPlan
 
-    plan = DemoPlan(repo=repo, workers=workers, keep=keep, broker=broker, out_dir=out)
+    plan = DemoPlan(
+        repo=repo, workers=workers, keep=keep, broker=broker, cluster=cluster, objects=objects, out_dir=out
+    )
     with _signals_raise():
         report = run(plan)
     if as_json:

@@ -21,7 +21,14 @@ def run(plan: DemoPlan) -> DemoReport:
             how to get it.
         SparrowError: a stage failed.
     """
-    from sparrow.demo import history, pipeline, stages
+    from sparrow.base.errors import InvalidArgument
+    from sparrow.demo import cluster, history, pipeline, stages
 
+    if plan.cluster and plan.broker is not None:
+        raise InvalidArgument("--cluster starts brokers of its own; leave out --broker")
+    if plan.objects is not None and not plan.cluster:
+        raise InvalidArgument("--objects is for --cluster; add that")
+    if plan.cluster:
+        cluster.check_installed()
     pipeline.check_installed()
     return stages.run(plan, history.find(plan.repo), pipeline.run_stage)

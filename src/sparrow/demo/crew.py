@@ -48,6 +48,17 @@ class Killed(msgspec.Struct):
     """Number of jobs that the broker counted as leased by it."""
 
 
+class FailedOver(msgspec.Struct):
+    """The death of the broker that owned the data, while workers worked."""
+
+    seconds: float
+    """Time until another one served."""
+    acknowledged: int
+    """Number of jobs that were acknowledged before."""
+    in_flight: int
+    """The most jobs that workers can have had at that moment."""
+
+
 class Worked(msgspec.Struct):
     """The result of the work."""
 
@@ -60,6 +71,7 @@ class Worked(msgspec.Struct):
     lost: int = 0
     """Jobs that were delivered again although no worker died: their leases had ended."""
     killed: Killed | None = None
+    failed_over: FailedOver | None = None
     latencies_ms: list[float] = msgspec.field(default_factory=list)
     """Time that each job took."""
 
@@ -90,10 +102,13 @@ def work_off(context: Context, progress: Progress) -> Worked:
             crew.start(2, first_jobs=0, is_to_hold=False)
         for each in crew.running:
             each.order()
+        if context.fail_over is not None:
+            crew.fail_over(context.fail_over)
         crew.wait_until(lambda: crew.statistics().unfinished == 0)
         worked.seconds = time.monotonic() - began
         if worked.killed is not None:
-            worked.lost = crew.statistics().redelivered - len(worked.killed.holds)
+            # The counters of a broker that took over begin with it.
+            worked.lost = max(0, crew.statistics().redelivered - len(worked.killed.holds))
     return worked
 
 
@@ -176,7 +191,7 @@ class _Crew:
             queue=context.topic,
             handled_topic=context.handled_topic,
             name=f"worker-{number}",
-            batch=min(MAX_BATCH, max(1, context.total // (10 * context.workers))),
+            batch=self._batch,
             first_jobs=first_jobs,
             is_to_hold=is_to_hold,
         )
@@ -199,6 +214,21 @@ class _Crew:
                 )
             time.sleep(_ASK_S)
 
+    def fail_over(self, kill_owner: Callable[[], float]) -> None:
+        """Kill the broker once the workers go on; they find the other one by themselves."""
+        before = self.worked.acknowledged
+        self.wait_until(lambda: self.statistics().unfinished == 0 or self.worked.acknowledged > before)
+        acknowledged = self.worked.acknowledged
+        seconds = kill_owner()
+        self.last_news = time.monotonic()
+        in_flight = self._batch * len(self.running)
+        self.worked.failed_over = FailedOver(seconds, acknowledged, in_flight)
+
+    @property
+    def _batch(self) -> int:
+        """Number of jobs that a worker handles at a time."""
+        return min(MAX_BATCH, max(1, self._context.total // (10 * self._context.workers)))
+
     def holds_jobs(self, victim: _Process) -> bool:
         """Return True if the worker has said that it holds jobs, and the broker counts as many that
         it has leased: it renews its leases.
@@ -217,8 +247,11 @@ class _Crew:
         now, worked = time.monotonic(), self.worked
         if worked.killed is not None:
             worked.waited_s = max(worked.waited_s, min(now - self.last_news, LEASE_MS / 1000))
-        if found.acknowledged > worked.acknowledged:
-            worked.acknowledged = found.acknowledged
+        # The counter of a broker that took over begins with it.
+        is_cluster = self._context.fail_over is not None
+        acknowledged = self._context.total - found.unfinished if is_cluster else found.acknowledged
+        if acknowledged > worked.acknowledged:
+            worked.acknowledged = acknowledged
             self.last_news = now
             self._progress(worked.acknowledged, self._context.total)
         return found

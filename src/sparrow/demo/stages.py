@@ -24,6 +24,7 @@ from msgspec.json import decode
 import sparrow.sync
 from sparrow.base.errors import InvalidArgument
 from sparrow.demo import surroundings, verification
+from sparrow.demo.cluster import running_cluster
 from sparrow.demo.crew import LEASE_MS, work_off
 from sparrow.demo.report import Check, DemoReport, StageFigures, StageResult
 from sparrow.demo.surroundings import Context, Progress
@@ -67,9 +68,15 @@ def run(plan: DemoPlan, source: History | Sample, pipeline: PipelineStage) -> De
         work_dir = stack.enter_context(surroundings.work_directory(keep=plan.keep))
         record = _Record(stack.enter_context(_bars()))
         with record.stage("start"):
-            url = stack.enter_context(surroundings.broker(plan, work_dir))
+            fail_over = None
+            if plan.cluster:
+                brokers = stack.enter_context(running_cluster(work_dir, plan.objects, keep=plan.keep))
+                url, fail_over = brokers.url, brokers.kill_owner
+            else:
+                url = stack.enter_context(surroundings.broker(plan, work_dir))
             context = Context(
                 url=url,
+                fail_over=fail_over,
                 topic=surroundings.free_name(url, TOPIC),
                 total=total,
                 workers=plan.workers,
@@ -164,6 +171,9 @@ class _Record:
                 "workers": context.workers,
                 "handled/s": round(worked.acknowledged / working_s),
                 "waited for leases of the dead s": round(worked.waited_s, 1),
+                **(
+                    {} if worked.failed_over is None else {"takeover s": round(worked.failed_over.seconds, 1)}
+                ),
                 "job p50 ms": worked.percentile_ms(0.5),
                 "p99 ms": worked.percentile_ms(0.99),
             }

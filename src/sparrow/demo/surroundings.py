@@ -39,6 +39,10 @@ class DemoPlan(Struct, frozen=True, kw_only=True):
     """Keep the broker's data and the stages' files."""
     broker: str | None = None
     """URL of a running broker; None: one is started."""
+    cluster: bool = False
+    """Start two brokers of a cluster, and kill the one that owns the data."""
+    objects: str | None = None
+    """Object store of the cluster; None: a directory."""
     out_dir: str = "sparrow-demo"
     """Directory of the table, the chart and report.json."""
 
@@ -61,6 +65,10 @@ class Context(Struct, frozen=True, kw_only=True):
     """Directory for files of the stages; removed at the end unless `--keep`."""
     out_dir: str
     """Directory of the table and the chart, which stays."""
+    fail_over: Callable[[], float] | None = None
+    """Kill the broker that serves, and return the seconds until another does; None: there is no
+    other.
+    """
 
     @property
     def handled_topic(self) -> str:

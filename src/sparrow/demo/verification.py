@@ -128,12 +128,21 @@ def _kill_checks(found: Findings, worked: Worked) -> Iterator[Check]:
     again = [id_ for id_ in killed.holds if found.again.get(id_, set()) - {killed.name}]
     came = f"{len(again)} of {len(killed.holds)}"
     yield Check("its jobs came again, to others", 0 < len(again) == len(killed.holds), came)
+    over = worked.failed_over
+    in_flight = 0 if over is None else over.in_flight
     yield Check(
         "nothing else was handled twice",
-        killed.handled <= found.repeats <= killed.handled + worked.lost,
+        killed.handled <= found.repeats <= killed.handled + worked.lost + in_flight,
         f"{found.repeats} twice; it had handled {killed.handled} that it could not acknowledge"
+        + (f", at most {in_flight} were in work when the broker died" if in_flight else "")
         + (f", and {worked.lost} leases ended before their acknowledgement" if worked.lost else ""),
     )
+    if over is not None:
+        yield Check(
+            "the broker that owned the data was killed (-9) in the middle, and the other went on",
+            0 < over.acknowledged < found.messages,
+            f"after {over.acknowledged:,} of {found.messages:,} jobs; it served after {over.seconds:.1f} s",
+        )
 
 
 # ── what the pipeline made ────────────────────────────────────────────────────────────────────────
