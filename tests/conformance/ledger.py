@@ -120,6 +120,15 @@ class LedgerConformance:
         assert await old.renew(owner, TTL_MS, ADDRESSES)
         assert await old.take(0, owner) is None
 
+    async def test_a_row_says_what_its_node_knows_of_the_objects(self, connect: Connect) -> None:
+        ledger = await connect()
+        node = await joined(ledger)
+        assert (await ledger.status()).nodes[0].objects == ""
+        assert await ledger.renew(node, TTL_MS, ADDRESSES, objects="away")
+        assert (await ledger.status()).nodes[0].objects == "away"
+        assert await ledger.renew(node, TTL_MS, ADDRESSES)
+        assert (await ledger.status()).nodes[0].objects == ""
+
     async def test_a_node_is_asked_to_hand_over_until_there_is_another_owner(self, connect: Connect) -> None:
         old, new = await connect(), await connect()
         owner, other = await joined(old), await joined(new, "b")

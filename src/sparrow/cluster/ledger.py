@@ -114,6 +114,7 @@ class NodeInfo:
     Attributes:
         expires_in_ms: until its row expires; negative: it has expired.
         is_connected: its session holds its lock; False is a hint that the node is dead.
+        objects: what it says of the object store, see `outage`.
     """
 
     id: int
@@ -122,6 +123,7 @@ class NodeInfo:
     expires_in_ms: int
     is_connected: bool
     is_draining: bool
+    objects: str = ""
 
     @property
     def seen_ms(self) -> int:
@@ -213,7 +215,13 @@ class Ledger(Protocol):
         ...
 
     async def renew(
-        self, node: int, ttl_ms: int, addresses: Mapping[str, str], *, draining: bool = False
+        self,
+        node: int,
+        ttl_ms: int,
+        addresses: Mapping[str, str],
+        *,
+        draining: bool = False,
+        objects: str = "",
     ) -> bool:
         """Let the node's row expire `ttl_ms` from now. Return False if the row is gone.
 

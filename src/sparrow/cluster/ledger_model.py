@@ -65,6 +65,7 @@ class _Node:
     expires_at_ms: int
     is_draining: bool = False
     is_connected: bool = True
+    objects: str = ""
 
 
 @dataclass(slots=True)
@@ -140,7 +141,13 @@ class MemoryLedger:
         return node
 
     async def renew(
-        self, node: int, ttl_ms: int, addresses: Mapping[str, str], *, draining: bool = False
+        self,
+        node: int,
+        ttl_ms: int,
+        addresses: Mapping[str, str],
+        *,
+        draining: bool = False,
+        objects: str = "",
     ) -> bool:
         await self._arrive()
         found = self.state.nodes.get(node)
@@ -148,6 +155,7 @@ class MemoryLedger:
             found.expires_at_ms = self.state.clock.wall_ms() + ttl_ms
             found.addresses = dict(addresses)
             found.is_draining = draining
+            found.objects = objects
             found.is_connected = True
         await self._respond()
         return found is not None
@@ -285,6 +293,7 @@ class MemoryLedger:
                     node.expires_at_ms - now_ms,
                     node.is_connected,
                     node.is_draining,
+                    node.objects,
                 )
                 for number, node in state.nodes.items()
             ],

@@ -86,7 +86,13 @@ class Ownership:
         self.when_seen: Callable[[Sequence[NodeInfo]], None] = lambda _: None
         """Called now and then with the other nodes, while this one owns the shard."""
         self.when_asked: Callable[[], None] = lambda: None
-        """Called when this node is asked to hand over, and there is a standby."""
+        """Called when this node is to hand over, and there is a standby."""
+        self.describe_objects: Callable[[], str] = lambda: ""
+        """Returns what the node's row says of the object store."""
+        self.gives_up: Callable[[Sequence[NodeInfo]], bool] = lambda _: False
+        """Returns True if the shard is better off with one of these nodes."""
+        self.owner_objects = ""
+        """What the owner's row said of the object store when `stand_by` last looked."""
         self.others: Sequence[NodeInfo] = ()
         """The other nodes that could take over, when this one last looked."""
         self._gone_since: float | None = None
@@ -124,7 +130,11 @@ class Ownership:
         sent_at = self._now()
         try:
             is_known = await self._ledger.renew(
-                self.node, TTL_MS, self._addresses, draining=self._is_draining
+                self.node,
+                TTL_MS,
+                self._addresses,
+                draining=self._is_draining,
+                objects=self.describe_objects(),
             )
             if not is_known:  # it was away for so long that its row is gone
                 self.node = await self._ledger.join(uuid.uuid4(), self._addresses, TTL_MS)
@@ -150,7 +160,8 @@ class Ownership:
         self.others = standbys(status, self.node)
         self.when_seen(self.others)
         shard = next(each for each in status.shards if each.id == self._shard)
-        if shard.handover == self.node and self.others and not self._is_draining:
+        is_asked = shard.handover == self.node and bool(self.others)
+        if not self._is_draining and (is_asked or self.gives_up(self.others)):
             self.when_asked()
 
     def _note(self, error: SparrowError | None) -> None:
@@ -194,6 +205,7 @@ class Ownership:
         _, node = self._owner(status)
         is_alive = node is not None and node.expires_in_ms > 0 and node.id != self.node
         self.owner_addresses = node.addresses if node is not None and is_alive else {}
+        self.owner_objects = node.objects if node is not None and is_alive else ""
         if node is None or node.id == self.node or not node.is_connected:
             self._gone_since = self._now() if self._gone_since is None else self._gone_since
         elif node.expires_in_ms <= 0:  # it hangs: it was well when it renewed last

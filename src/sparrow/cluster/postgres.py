@@ -51,7 +51,7 @@ _OFF: Final = "off"
 
 _COMMIT: Final = "SELECT sparrow.commit_shard($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16)"
 _NODES: Final = """
-  SELECT id, incarnation, addresses, draining,
+  SELECT id, incarnation, addresses, draining, objects,
     (extract(epoch FROM expires_at - clock_timestamp()) * 1000)::bigint AS expires_in_ms,
     EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = $1::bigint::oid
       AND objid = id::oid AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
@@ -248,18 +248,25 @@ class PostgresLedger:
             connection.add_termination_listener(self._disconnected)
 
     async def renew(
-        self, node: int, ttl_ms: int, addresses: Mapping[str, str], *, draining: bool = False
+        self,
+        node: int,
+        ttl_ms: int,
+        addresses: Mapping[str, str],
+        *,
+        draining: bool = False,
+        objects: str = "",
     ) -> bool:
         async with self._presence.lock:
             connection = await self._presence.connection()
             found = await self._call(
                 connection.fetchval(
                     "UPDATE sparrow.node SET expires_at = clock_timestamp() + $2::bigint * interval '1 ms', "
-                    "draining = $3, addresses = $4 WHERE id = $1 RETURNING id",
+                    "draining = $3, addresses = $4, objects = $5 WHERE id = $1 RETURNING id",
                     node,
                     ttl_ms,
                     draining,
                     msgspec.json.encode(dict(addresses)).decode(),
+                    objects,
                 ),
                 self._presence,
             )
@@ -435,6 +442,7 @@ class PostgresLedger:
                     r["expires_in_ms"],
                     r["connected"],
                     r["draining"],
+                    r["objects"],
                 )
                 for r in nodes
             ],

@@ -23,6 +23,7 @@ from sparrow.cluster.committer import CommitOptions
 from sparrow.cluster.errors import LedgerUnavailable, NotOwner, ObjectMissing, ObjectsUnavailable
 from sparrow.cluster.importer import refuse_unfinished
 from sparrow.cluster.object_stores import open_objects
+from sparrow.cluster.outage import PROBE_KEY, OutageWatch
 from sparrow.cluster.ownership import Ownership
 from sparrow.cluster.postgres import PostgresLedger
 from sparrow.cluster.shard import OwnedShard
@@ -50,7 +51,6 @@ log = logging.getLogger("sparrow.server")
 
 IDENTITY_KEY: Final = "sparrow-cluster"
 """The object that has the id of the cluster that a bucket belongs to."""
-PROBE_KEY: Final = "probe"
 MAX_CLOCK_MS: Final = 1000
 STANDBY_AFTER_S: Final = 0.3
 """A node that finds the shard free takes it, and opens no listener of a standby before."""
@@ -71,6 +71,10 @@ class ClusterNode:
         self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when this node is asked to hand the shard over."""
         self.ownership.when_asked = self._ask
+        outage = self._outage = OutageWatch(objects)
+        outage.is_failing = self._lacks_objects
+        self.ownership.describe_objects = outage.describe
+        self.ownership.gives_up = outage.gives_up
         self.takeover_s = 0.0
         """Time of the last takeover."""
         self._taken: Taken | None = None
@@ -107,7 +111,17 @@ class ClusterNode:
         """Wait until this node owns the shard."""
         if self.ownership.is_draining:
             await self.ownership.stand_back()
-        self._taken = await self.ownership.stand_by()
+        watching = asyncio.get_running_loop().create_task(
+            self._outage.watch(lambda: self.ownership.owner_objects)
+        )
+        try:
+            self._taken = await self.ownership.stand_by()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    def _lacks_objects(self) -> bool:
+        return self._shard is not None and self._shard.committer.objects_failure is not None
 
     async def open_stores(self, config: ServerConfig, opening: AsyncExitStack) -> tuple[LogStore, MetaStore]:
         """Open the stores of the shard that this node has taken; see `server.engine.OpenStores`."""
@@ -200,6 +214,7 @@ class ClusterNode:
 
     async def hand_over(self) -> None:
         """Let the shard go, after its stores were closed."""
+        self._shard = None
         try:
             await self.ownership.release()
         except SparrowError as error:
