@@ -69,7 +69,7 @@ def test_options_that_exclude_each_other_are_refused(
     assert sentence in capsys.readouterr().err
 
 
-def test_what_is_missing_for_a_cluster_is_said_in_a_sentence(
+def test_a_missing_engine_is_named_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pipeline, "check_installed", lambda: None)

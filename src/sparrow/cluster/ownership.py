@@ -92,7 +92,7 @@ class Ownership:
         self.gives_up: Callable[[Sequence[NodeInfo]], bool] = lambda _: False
         """Returns True if the shard is better off with one of these nodes."""
         self.owner_objects = ""
-        """What the owner's row said of the object store when `stand_by` last looked."""
+        """The state of the object store in the owner's row when `stand_by` last looked."""
         self.others: Sequence[NodeInfo] = ()
         """The other nodes that could take over, when this one last looked."""
         self._gone_since: float | None = None
