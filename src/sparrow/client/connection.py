@@ -277,6 +277,9 @@ class Connection(asyncio.Protocol):
             self.first_heard = data[:_FIRST_BYTES]
         machine = self._machine
         machine.receive_data(data)
+        if machine.state is not State.OPEN:
+            # The data ends with a goodbye: what is handled before it must send nothing new.
+            self.accepts = False
         for event in machine.events():
             if type(event) is Received:
                 self.is_native = True

@@ -241,7 +241,9 @@ class Sender:
         self._is_probing = bool(self._in_flight) or self._is_probing
         self._in_flight.clear()
         self._window_used = 0
+        self._runnable.clear()
         for queue in self._queues:
+            queue.is_runnable = False
             if queue.connection_lost() and queue.is_idempotent:
                 self._wants_restart = True
         if self._closed is not None and not self._closed.done():
@@ -294,6 +296,8 @@ class Sender:
         if (
             self._wants_restart
             and self._state is _State.OPEN
+            and self._connection is not None
+            and self._connection.may_send(Close, self._channel)
             and not any(queue.is_undecided for queue in self._queues)
         ):
             self._send_close()
