@@ -1,4 +1,4 @@
-"""A goodbye that arrives together with a confirmation: the producer goes on at the next connection."""
+"""A goodbye that arrives with a confirmation: the producer goes on at the next connection."""
 
 from __future__ import annotations
 
