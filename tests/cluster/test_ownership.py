@@ -258,3 +258,23 @@ async def test_a_node_whose_row_is_gone_registers_again(nodes: Nodes) -> None:
     assert await node._renew_once()
     assert node.node != before
     assert nodes.state.nodes[node.node].addresses == {"kafka": "a"}
+
+
+async def test_an_owner_that_is_cut_off_from_the_ledger_gives_up_after_a_while() -> None:
+    state, now = LedgerState(), [1000.0]
+    ledger = MemoryLedger(state)
+    node = Ownership(ledger, {}, now=lambda: now[0])
+    await node.join()
+    await node.stand_by()
+    lost: list[str] = []
+    node.when_lost = lambda error: lost.append(error.text)
+    state.is_down = True
+    now[0] += rules.TRUST_S + rules.GIVE_UP_S - 1
+    await node._renew_once()
+    assert not node.is_trusted
+    assert not lost, "the ledger may be away for everybody: the owner waits"
+    now[0] += 1
+    await node._renew_once()
+    assert lost
+    state.is_down = False
+    await node.leave()

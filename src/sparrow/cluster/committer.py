@@ -6,6 +6,9 @@ Writers add to the open *group*. It is sealed, and the next one opened,
 * at once when no other is under way and it is small (or none was uploaded for `linger_s`);
 * when it has `seal_bytes`, or is `linger_s` old, while fewer than `MAX_IN_FLIGHT` are under way.
 
+The linger grows with the rate of what is uploaded, so that much data becomes few objects: stores
+charge for each upload, and none of them is quicker with small ones.
+
 A small payload goes into the ledger's row, while the budget for that lasts; a large one becomes an
 object. Uploads run side by side, commits in the order of their numbers. The calls of a group are
 settled in one step of the loop: logs get their new ends, futures are done, in the order of the
@@ -28,6 +31,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from math import exp
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -64,8 +68,11 @@ class CommitOptions:
     """Largest payload that goes into the ledger's row."""
     inline_bytes_per_s: int = 2 << 20
     """Budget of payloads in rows."""
-    seal_bytes: int = 8 << 20
+    seal_bytes: int = 4 << 20
     linger_s: float = 0.005
+    linger_grows_at: int = 4_000_000
+    """Bytes per second from which on the linger grows in proportion, up to `max_linger_s`."""
+    max_linger_s: float = 0.075
     max_waiting_bytes: int = 64 << 20
     """Uncommitted bytes; more are refused with Overloaded."""
     inline_after_s: float = 2.0
@@ -151,6 +158,22 @@ class _Budget:
         self._left -= size_bytes
 
 
+class _Rate:
+    """The bytes per second of about the last second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._at = clock.monotonic()
+        self._sum = 0.0
+
+    def add(self, size_bytes: int) -> None:
+        self._sum = self.bytes_per_s() + size_bytes
+        self._at = self._clock.monotonic()
+
+    def bytes_per_s(self) -> float:
+        return self._sum * exp(self._at - self._clock.monotonic())
+
+
 class ShardCommitter:
     """The group commit of a shard that this node owns.
 
@@ -183,6 +206,7 @@ class ShardCommitter:
         self._when_lost = when_lost
         self._options = options or CommitOptions()
         self._budget = _Budget(self._options.inline_bytes_per_s, clock)
+        self._upload_rate = _Rate(clock)
         self.epoch = epoch
         """The shard's epoch, as the ledger checks it."""
         self.leader_epoch = epoch
@@ -316,8 +340,13 @@ class ShardCommitter:
         is_small = group.payload_bytes <= options.inline_bytes
         now = self._clock.monotonic()
         if not self._in_flight:
-            return 0 if is_small else self._last_upload_at + options.linger_s - now
-        return None if is_small else group.begun_at + options.linger_s - now
+            return 0 if is_small else self._last_upload_at + self._linger_s() - now
+        return None if is_small else group.begun_at + self._linger_s() - now
+
+    def _linger_s(self) -> float:
+        options = self._options
+        growth = max(1.0, self._upload_rate.bytes_per_s() / options.linger_grows_at)
+        return min(options.linger_s * growth, max(options.linger_s, options.max_linger_s))
 
     def _seal(self, group: Group) -> None:
         group.payload = b"".join([run.data for _, run, _ in group.runs])
@@ -328,6 +357,7 @@ class ShardCommitter:
         group.key_ms = self._clock.wall_ms()
         group.key = object_key("w", group.key_ms)
         self._last_upload_at = self._clock.monotonic()
+        self._upload_rate.add(size)
         group.uploaded = asyncio.get_running_loop().create_task(self._upload(group))
 
     async def _upload(self, group: Group) -> bool:

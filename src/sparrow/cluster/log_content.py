@@ -96,7 +96,10 @@ class LogContent:
             async with self.rewriting:
                 return await act()
 
-        return await asyncio.shield(asyncio.create_task(run()))
+        task = asyncio.create_task(run())
+        # A caller that is cancelled does not learn of a failure, and needs not.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(task)
 
     def changed_entry(self, **changes: object) -> LogEntry:
         """Return the log's entry with other values."""

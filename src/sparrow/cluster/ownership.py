@@ -37,6 +37,10 @@ RENEW_S: Final = 2.0
 RETRY_S: Final = 0.25
 POLL_S: Final = 0.1
 GRACE_S: Final = 1.0
+GIVE_UP_S: Final = 20.0
+"""Time without trust after which an owner lets its clients go: if it alone is cut off from the
+ledger, another node has the shard by then.
+"""
 RETURN_MS: Final = 3000
 """Time after the start of the ledger's server in which an expired row says nothing."""
 STAND_BACK_S: Final = 10.0
@@ -141,6 +145,8 @@ class Ownership:
             status = await self._ledger.status() if self.epoch >= 0 else None
         except SparrowError as error:
             self._note(error)
+            if self.epoch >= 0 and self._now() >= self._trusted_until + GIVE_UP_S:
+                self._lose()
             return False
         self._note(None)
         if status is not None and self.epoch >= 0:

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import LogDamaged, SparrowError, StorageFailed
+from sparrow.cluster.errors import NotOwner
 from sparrow.cluster.journal import LedgerJournal
 from sparrow.cluster.ledger import EntryRow
 from sparrow.cluster.loaded_logs import LogState
@@ -97,6 +98,8 @@ class ObjectLogStore:
         return 0
 
     def refusal(self) -> SparrowError | None:
+        if not self._resources.is_trusted():
+            return NotOwner("the ledger does not confirm that this broker owns the data; it waits for it")
         return self._committer.failure or self._committer.objects_failure
 
     def ids(self) -> list[LogId]:

@@ -42,14 +42,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._time = time
         self._selector = _NoSelector()
-        self.errors: list[BaseException] = []
-        """Exceptions that nobody awaited."""
+        self.errors: list[str] = []
+        """Exceptions that nobody awaited, with what raised them."""
         self.set_exception_handler(self._note)
 
     def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if error is not None:
-            self.errors.append(error)
+            source = context.get("task") or context.get("future") or context.get("handle")
+            self.errors.append(f"{error!r} of {source!r}")
 
     def time(self) -> float:
         return self._time.now
