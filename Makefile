@@ -75,8 +75,8 @@ test-cluster: setup  ## the broker's tests, those of Kafka's clients and of Spar
 cluster-simulation: setup  ## whole brokers in simulated time, with faults by seed (SEEDS=1000)
 	PYTHONHASHSEED=0 SPARROW_SIMULATION_SEEDS=$(SEEDS) $(BIN)/pytest tests/cluster/test_simulation.py -q -p no:randomly
 
-cluster-crash: setup  ## two brokers over PostgreSQL and S3, the owner killed, stopped and ended under load (ROUNDS=200 for each)
-	SPARROW_CLUSTER_ROUNDS=$(ROUNDS) $(BIN)/pytest tests/cluster/test_two_brokers.py -q -p no:randomly -o timeout=36000
+cluster-crash: setup  ## two brokers over PostgreSQL and S3 under load, with every fault of docs/cluster.md (ROUNDS=200)
+	SPARROW_CLUSTER_ROUNDS=$(ROUNDS) $(BIN)/pytest tests/cluster/crash -q -s -p no:randomly -o timeout=36000
 
 fuzz: setup  ## changed batches through three decoders (FUZZ_BATCHES=100000); raw bytes into the Kafka frontend, coverage-guided (FUZZ_SECONDS=60; Linux on x86-64)
 	SPARROW_FUZZ_BATCHES=$(FUZZ_BATCHES) $(BIN)/pytest tests/kafka_frontend/test_kafka_mutants.py -q -p no:randomly -o timeout=3600
