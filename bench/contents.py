@@ -13,6 +13,13 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "client": ("throughput-100B", "throughput-varied", "throughput-1KB", "latency", "connections", "topics"),
     "queue-costs": ("queue-million", "queue-delayed", "queue-parented"),
     "tasks": ("tasks-schedules",),
+    "cluster": (
+        "cluster-publish",
+        "cluster-consume",
+        "cluster-latency",
+        "cluster-takeover",
+        "cluster-engines",
+    ),
     "kafka": ("kafka-100B", "kafka-1KB", "kafka-latency", "kafka-crowd"),
     "http": ("http-batches", "http-singly", "http-events", "http-sockets", "console", "webhooks"),
     "seeds": ("seeds", "queue-seeds"),

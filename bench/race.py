@@ -18,6 +18,7 @@ from itertools import count as numbers
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from bench.cluster import CLUSTER, cluster_broker
 from bench.kept import kept
 from bench.peers import kafka, nats, rabbitmq, redis
 from bench.peers.daemon import NotInstalled
@@ -59,6 +60,7 @@ _BROKERS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "NATS": nats.running,
     NATS_SYNCED: partial(nats.running, is_synced=True),
     "Kafka": kafka_broker,
+    CLUSTER: cluster_broker,
 }
 _SLOW_TO_START = {"RabbitMQ", "Kafka"}
 """Kept from one workload to the next, where a run has to be short."""

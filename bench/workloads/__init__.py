@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.workloads import (
+    cluster,
     connections,
     console,
     http,
@@ -52,6 +53,11 @@ WORKLOADS: dict[str, Workload] = {
     "queue-parented": queue_parents.drained,
     "queue-seeds": seeds.waiting,
     "tasks-schedules": schedules.due,
+    "cluster-publish": cluster.publishing,
+    "cluster-consume": cluster.consuming,
+    "cluster-latency": cluster.latencies,
+    "cluster-takeover": cluster.takeovers,
+    "cluster-engines": cluster.engines_work,
     "http-batches": http.batches,
     "http-singly": http.singly,
     "http-events": http.events,
