@@ -14,7 +14,7 @@ import pytest
 import sparrow
 from sparrow.cli import main
 from tests.cluster.brokers import BrokerProcess
-from tests.cluster.test_two_brokers import Load, Pair, judge, make_topic
+from tests.cluster.pair import Load, Pair, judge, make_topic
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -94,6 +94,8 @@ class LedgerConformance:
         again = [EntryRow(b"k", b"a", b"2", 2)]
         assert await ledger.commit(0, epoch, Commit(2, 0, puts=again, deletes=[(b"", b""), (b"k", b"no")]))
         assert entries(await ledger.load(0)) == {(b"k", b"a"): (b"2", 2), (b"k", odd): (b"", 1)}
+        assert {row.key for row in await (await connect()).entries(0, [b"k", b"x"])} == {b"a", odd}
+        assert not await ledger.entries(0, [b"x"])
 
     async def test_an_earlier_epoch_commits_nothing(self, connect: Connect) -> None:
         old, new = await connect(), await connect()

@@ -598,6 +598,8 @@ class LogDamaged(StorageFailed):
 
 class Draining(Unavailable):
     code = "DRAINING"
+    owner = ""
+    """Host and port of the broker that serves instead, if it is known."""
 
 
 class Overloaded(Unavailable):

@@ -36,9 +36,12 @@ if TYPE_CHECKING:
 
 
 class StandbyNode(NamedTuple):
-    """Another broker of a cluster, and the address for Kafka clients that it will have."""
+    """Another broker of a cluster, and the address that it has for clients of one of the Kafka
+    listeners.
+    """
 
     node_id: int
+    listener: str
     host: str
     port: int
 

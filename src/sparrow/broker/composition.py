@@ -135,6 +135,18 @@ class Parts:
             await step()
         self._unwatch_topics = self.topic_registry.watch(self._topic_changed)
 
+    async def load_view(self) -> None:
+        """Build and load the parts of a view alone: see `BrokerView`.
+
+        Raises:
+            as `load`.
+        """
+        await self._load_access()
+        await self._load_settings()
+        await self.topic_registry.load()
+        self._build_groups()
+        await self.users.load()
+
     async def _load_access(self) -> None:
         self.users = UserService(
             self._meta,
@@ -171,21 +183,11 @@ class Parts:
 
     async def _load_topics_and_groups(self) -> None:
         await self.topic_registry.load()
-        self.group_registry = BrokerGroups(
-            self._meta,
-            self._clock,
-            self._config,
-            self._view_topic,
-            lambda group, name: self.configs.of_group(group).get(name),
-        )
+        self._build_groups()
         await self.group_registry.load()
         await self.group_registry.forget_other_topics({topic.name for topic in self.topic_registry})
         self.group_registry.topics_changed(
             {topic.name: len(topic.partitions) for topic in self.topic_registry}
-        )
-        self.groups = GroupService(self.group_registry, self.topic_registry, self._access, self._audit)
-        self.topics = TopicService(
-            self.topic_registry, self.group_registry, self._access, self._audit, self._config
         )
         self.producer_ids = ProducerIds(self._meta)
         await self.producer_ids.load()
@@ -196,6 +198,20 @@ class Parts:
             self.topics,
             access=self._access,
             watch_rules=self._rules.watch,
+        )
+
+    def _build_groups(self) -> None:
+        """Build the registry of groups, and the services of groups and topics."""
+        self.group_registry = BrokerGroups(
+            self._meta,
+            self._clock,
+            self._config,
+            self._view_topic,
+            lambda group, name: self.configs.of_group(group).get(name),
+        )
+        self.groups = GroupService(self.group_registry, self.topic_registry, self._access, self._audit)
+        self.topics = TopicService(
+            self.topic_registry, self.group_registry, self._access, self._audit, self._config
         )
 
     async def _load_transactions(self) -> None:

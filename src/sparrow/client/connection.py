@@ -353,15 +353,11 @@ class Connection(asyncio.Protocol):
         self._ping_timer = self._loop.call_later(self._ping_interval_s, self._ping)
 
     def _goodbye(self, goodbye: Goodbye) -> None:
+        if not self.welcomed.done():
+            self.end(turned_away(self.address, goodbye))
+            return
         if self._machine.state is State.CLOSED:
             self.end(self._lost("goodbye was said on both sides"))
-            return
-        if not self.welcomed.done():
-            self.end(
-                Draining(
-                    f"the broker at {self.address} takes no connections now: {goodbye.text or goodbye.code}"
-                )
-            )
             return
         self._is_draining = True
         self.accepts = False
@@ -435,6 +431,15 @@ async def open_connection(
         await connection.until_gone()
         raise
     return connection
+
+
+def turned_away(address: Address, goodbye: Goodbye) -> Draining:
+    """Return the error of a broker that says goodbye instead of a welcome; a standby names the
+    broker that serves.
+    """
+    error = Draining(f"the broker at {address} takes no connections now: {goodbye.text or goodbye.code}")
+    error.owner = goodbye.address
+    return error
 
 
 def unreachable(address: Address, why: str) -> ConnectionLost:

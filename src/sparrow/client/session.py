@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sparrow.base.errors import (
     ConnectionLost,
+    Draining,
     InvalidArgument,
     ProtocolError,
     Refused,
@@ -76,8 +77,10 @@ class Session:
         uniform: Callable[[], float] | None = None,
     ) -> None:
         self._brokers = address.brokers()
+        self._tried = 0
+        """Number of the broker that is tried."""
         self.address = self._brokers[0]
-        """The broker that is used, or tried."""
+        """The broker that is used, or tried; one that a standby named need not be in the URL."""
         self.options = options
         self.connection: Connection | None = None
         """The open connection, or None."""
@@ -213,23 +216,42 @@ class Session:
                     raise
 
     async def _open_connection(self, timeout_s: float, *, explains: bool = False) -> Connection:
-        """Connect to the first broker that can be reached, beginning with the last one used."""
+        """Connect to the first broker that can be reached, beginning with the last one used. A
+        standby names the broker that serves, which is tried next.
+        """
         for _ in self._brokers[1:]:
             try:
-                return await self._open_one(timeout_s / len(self._brokers), explains=False)
+                return await self._open_or_follow(timeout_s / len(self._brokers), explains=False)
             except SparrowError as error:
                 if isinstance(error, ProtocolError) or not _is_transient(error):
                     raise
                 self._try_next_broker()
         try:
-            return await self._open_one(timeout_s, explains=explains and len(self._brokers) == 1)
+            return await self._open_or_follow(timeout_s, explains=explains and len(self._brokers) == 1)
         except SparrowError:
             self._try_next_broker()
             raise
 
     def _try_next_broker(self) -> None:
-        number = self._brokers.index(self.address) + 1
-        self.address = self._brokers[number % len(self._brokers)]
+        self._tried = (self._tried + 1) % len(self._brokers)
+        self.address = self._brokers[self._tried]
+
+    async def _open_or_follow(self, timeout_s: float, *, explains: bool) -> Connection:
+        try:
+            return await self._open_one(timeout_s, explains=explains)
+        except Draining as error:
+            standby, owner = self.address, self.address.at(error.owner)
+            if owner in (None, standby):
+                raise
+            _logger.debug("%s names %s", standby, owner)
+        self.address = owner
+        if owner in self._brokers:
+            self._tried = self._brokers.index(owner)
+        try:
+            return await self._open_one(timeout_s, explains=False)
+        except SparrowError:
+            self.address = standby
+            raise
 
     async def _open_one(self, timeout_s: float, *, explains: bool) -> Connection:
         options = self.options

@@ -44,6 +44,16 @@ class Address:
         alone = replace(self, others=())
         return [alone, *(replace(alone, host=host, port=port) for host, port in self.others)]
 
+    def at(self, named: str) -> Address | None:
+        """Return the address of another broker of the same cluster, by `host:port` as a broker
+        names it; None if that is no address.
+        """
+        try:
+            found = parse_url(f"{SCHEME}://{named}")
+        except InvalidArgument:
+            return None
+        return replace(self, host=found.host, port=found.port, others=())
+
     def __str__(self) -> str:
         """Return `host:port`, as errors name it; never a secret."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

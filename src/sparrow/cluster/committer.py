@@ -208,9 +208,7 @@ class ShardCommitter:
         self._budget = _Budget(self._options.inline_bytes_per_s, clock)
         self._upload_rate = _Rate(clock)
         self.epoch = epoch
-        """The shard's epoch, as the ledger checks it."""
-        self.leader_epoch = epoch
-        """The epoch at which this node began to own the shard; clients see it."""
+        """The shard's epoch, as the ledger checks it, and as Kafka clients see it."""
         self.seq = seq
         self.failure: SparrowError | None = None
         """The reason why nothing is committed here any more."""

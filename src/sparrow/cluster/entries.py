@@ -17,7 +17,7 @@ from sparrow.meta.checks import check_write, condition_failed
 from sparrow.meta.store import ANY, Entry, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from sparrow.base.errors import SparrowError
     from sparrow.base.histogram import Histogram
@@ -28,6 +28,13 @@ PREFIX: Final = b"M"
 """First byte of the kinds of entries, in the ledger."""
 
 _Key = tuple[str, str]
+
+
+def entries_of(rows: Iterable[EntryRow]) -> Iterator[Entry]:
+    """Iterate over the entries of the meta store among the rows of a shard."""
+    for row in rows:
+        if row.kind[:1] == PREFIX:
+            yield Entry(row.kind[1:].decode(), row.key.decode(), row.value, row.version)
 
 
 class LedgerMetaStore:
@@ -48,10 +55,8 @@ class LedgerMetaStore:
         self._committer = committer
         self._when_closed = when_closed
         self._committed: dict[_Key, Entry] = {}
-        for row in rows:
-            if row.kind[:1] == PREFIX:
-                key = (row.kind[1:].decode(), row.key.decode())
-                self._committed[key] = Entry(*key, row.value, row.version)
+        for entry in entries_of(rows):
+            self._committed[entry.kind, entry.key] = entry
         self._ahead: dict[_Key, Entry | None] = {}
         """Entries that wait to be committed."""
         self._waits: dict[_Key, int] = {}

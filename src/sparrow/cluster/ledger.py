@@ -296,6 +296,14 @@ class Ledger(Protocol):
         """
         ...
 
+    async def entries(self, shard: int, kinds: Sequence[bytes]) -> list[EntryRow]:
+        """Return the entries of some kinds. May be called by nodes that do not own the shard.
+
+        Raises:
+            LedgerUnavailable
+        """
+        ...
+
     async def payload(self, shard: int, seq: int) -> bytes | None:
         """Return the payload in the row of a commit; None if there is no such row.
 

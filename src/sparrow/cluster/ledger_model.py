@@ -260,6 +260,10 @@ class MemoryLedger:
         row = self.state.shards[shard]
         return ShardContent([row.wal[seq][0] for seq in sorted(row.wal)], list(row.entries.values()))
 
+    async def entries(self, shard: int, kinds: Sequence[bytes]) -> list[EntryRow]:
+        await self._arrive()
+        return [row for row in self.state.shards[shard].entries.values() if row.kind in kinds]
+
     async def payload(self, shard: int, seq: int) -> bytes | None:
         await self._arrive()
         return self.state.shards[shard].wal.get(seq, (None, None))[1]

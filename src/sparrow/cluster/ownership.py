@@ -101,8 +101,13 @@ class Ownership:
         """The other nodes that could take over, when this one last looked."""
         self._gone_since: float | None = None
         """When the owner before was gone, by this node's clock; None: it is not."""
-        self.owner_addresses: Mapping[str, str] = {}
-        """Addresses of the node that owned the shard when `stand_by` last looked; none: nobody."""
+        self.seen_owner: NodeInfo | None = None
+        """The other node that owned the shard when `stand_by` last looked; None: there was none, or
+        it is likely to be dead.
+        """
+        self.seen_epoch = -1
+        self.seen_seq = -1
+        """The shard's epoch, and the number of its last commit, when this node last looked."""
         self._lost_lock_since: tuple[int, float] | None = None
         """(owner whose lock is free, since when)."""
 
@@ -195,7 +200,7 @@ class Ownership:
                 if self.is_trusted and not self._is_draining and self._may_take(status, dead):
                     taken = await self._ledger.take(self._shard, self.node, dead)
                     if taken is not None:
-                        self.epoch = taken.epoch
+                        self.epoch, self.seen_owner = taken.epoch, None
                         self._gone_since = self._now() if self._gone_since is None else self._gone_since
                         return taken
             except LedgerUnavailable as error:
@@ -209,9 +214,12 @@ class Ownership:
 
     def _remember(self, status: LedgerStatus) -> None:
         _, node = self._owner(status)
-        is_alive = node is not None and node.expires_in_ms > 0 and node.id != self.node
-        self.owner_addresses = node.addresses if node is not None and is_alive else {}
-        self.owner_objects = node.objects if node is not None and is_alive else ""
+        shard = next(each for each in status.shards if each.id == self._shard)
+        self.seen_epoch, self.seen_seq = shard.epoch, shard.seq
+        is_alive = node is not None and node.expires_in_ms > 0 and node.is_connected
+        self.seen_owner = node if node is not None and is_alive and node.id != self.node else None
+        self.others = standbys(status, self.node)
+        self.owner_objects = "" if self.seen_owner is None else self.seen_owner.objects
         if node is None or node.id == self.node or not node.is_connected:
             self._gone_since = self._now() if self._gone_since is None else self._gone_since
         elif node.expires_in_ms <= 0:  # it hangs: it was well when it renewed last
@@ -281,7 +289,9 @@ class Ownership:
         until = self._now() + STAND_BACK_S
         while self._now() < until:
             try:
-                owner, node = self._owner(await self._ledger.status())
+                status = await self._ledger.status()
+                self._remember(status)
+                owner, node = self._owner(status)
             except LedgerUnavailable:
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -295,6 +305,11 @@ class Ownership:
     def is_draining(self) -> bool:
         """True between `drain` and the end of `stand_back`."""
         return self._is_draining
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """The addresses of this node's listeners."""
+        return self._addresses
 
     async def announce(self, addresses: Mapping[str, str]) -> None:
         """Change the addresses of the node's listeners."""

@@ -388,6 +388,20 @@ class PostgresLedger:
             [EntryRow(r["kind"], r["key"], r["value"], r["version"]) for r in entries],
         )
 
+    async def entries(self, shard: int, kinds: Sequence[bytes]) -> list[EntryRow]:
+        async with self._other.lock:
+            connection = await self._other.connection()
+            rows = await self._call(
+                connection.fetch(
+                    "SELECT kind, key, value, version FROM sparrow.entry "
+                    "WHERE shard = $1 AND kind = ANY ($2)",
+                    shard,
+                    list(kinds),
+                    timeout=LOAD_S,
+                )
+            )
+        return [EntryRow(r["kind"], r["key"], r["value"], r["version"]) for r in rows]
+
     async def payload(self, shard: int, seq: int) -> bytes | None:
         row = await self._fetch_row(
             "SELECT payload FROM sparrow.wal WHERE shard = $1 AND seq = $2", shard, seq

@@ -71,7 +71,7 @@ class ObjectLogStore:
 
     @property
     def leader_epoch(self) -> int:
-        return self._committer.leader_epoch
+        return self._committer.epoch
 
     def is_current(self) -> bool:
         return self._resources.is_trusted()

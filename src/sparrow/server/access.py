@@ -146,14 +146,8 @@ class ServerAccess:
             InvalidConfig: the broker has users whose passwords would cross a public network in
                 clear.
         """
-        # Users that a command created are in no configuration, so they are known only now.
-        check_clear_passwords(self._config, authenticated=self._has_credentials or len(broker.users) > 0)
-        self._sessions = broker.sessions
-        audit = broker.audit
-        self._certificate_refused = lambda listener, why: audit.handshake_refused(listener, "", why)
-        broker.sessions.judge(LoginKind.TOKEN, self._tokens.why_over)
-        broker.sessions.judge(LoginKind.CERTIFICATE, self._why_certificate_is_over)
-        broker.users.token_principals = lambda: self._tokens.principals
+        self.check_users(broker)
+        logins = self.logins_of(broker)
         for name in await broker.users.ensure(self._users):
             log.info("user made", extra={"user": name})
         if self._needs_login and not (len(self._tokens) or len(broker.users) or self._config.tls_client_ca):
@@ -168,6 +162,26 @@ class ServerAccess:
                 "kafka.sasl to required if that is not meant"
             )
         _tell_when_nobody_administers(broker)
+        return logins
+
+    def check_users(self, broker: Broker) -> None:
+        """Check the listeners with the users that a command created: they are in no configuration.
+
+        Raises:
+            InvalidConfig: their passwords would cross a public network in clear.
+        """
+        check_clear_passwords(self._config, authenticated=self._has_credentials or len(broker.users) > 0)
+
+    def logins_of(self, broker: Broker) -> Logins:
+        """Return the logins by the broker's users and the tokens of the configuration, and let the
+        broker end sessions that these do not allow any more.
+        """
+        self._sessions = broker.sessions
+        audit = broker.audit
+        self._certificate_refused = lambda listener, why: audit.handshake_refused(listener, "", why)
+        broker.sessions.judge(LoginKind.TOKEN, self._tokens.why_over)
+        broker.sessions.judge(LoginKind.CERTIFICATE, self._why_certificate_is_over)
+        broker.users.token_principals = lambda: self._tokens.principals
         is_required = native_needs_login(self._config, authenticated=self._has_credentials)
         return Logins(broker.users, self._tokens, is_required=is_required, limits=broker.login_limits)
 

@@ -14,10 +14,10 @@ import logging
 import socket
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import InvalidConfig, SparrowError
-from sparrow.broker.broker import StandbyNode
 from sparrow.broker.metrics import table
 from sparrow.cluster.committer import CommitOptions
 from sparrow.cluster.errors import LedgerUnavailable, NotOwner, ObjectMissing, ObjectsUnavailable
@@ -28,15 +28,16 @@ from sparrow.cluster.ownership import Ownership
 from sparrow.cluster.postgres import PostgresLedger
 from sparrow.cluster.shard import OwnedShard
 from sparrow.cluster.upkeep import ShardUpkeep
-from sparrow.server.access import ServerAccess
 from sparrow.server.cluster_settings import check_cluster
-from sparrow.server.listeners import OFF
+from sparrow.server.config import kafka_listeners
+from sparrow.server.known_nodes import KnownNodes, standbys_of
+from sparrow.server.listeners import DEFAULT_NAME, OFF
 from sparrow.server.ready import bootstrap_of
 from sparrow.server.server import Server
-from sparrow.server.standby import StandbyListener
+from sparrow.server.standby_listeners import StandbyListeners
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from contextlib import AsyncExitStack
 
     from sparrow.broker.metrics.table import Metric
@@ -234,23 +235,15 @@ def addresses_of(config: ServerConfig, ready: Ready | None = None) -> dict[str, 
     """
     native_port = config.native_port if ready is None else ready.port
     found = {"native": _reachable(config, config.native_host, native_port)}
-    if config.kafka_port != OFF:
-        port = config.kafka_port if ready is None else int(ready.kafka.rpartition(":")[2])
-        found["kafka"] = config.kafka_advertised or _reachable(config, config.kafka_host, port)
+    for number, each in enumerate(kafka_listeners(config)):
+        port = each.port if ready is None or number else int(ready.kafka.rpartition(":")[2])
+        port = each.advertised_port if each.advertised_port != -1 else port
+        key = "kafka" if each.name == DEFAULT_NAME else f"kafka.{each.name}"
+        found[key] = _reachable(config, each.advertised_host or each.host, port)
     if config.http_port != OFF:
         port = config.http_port if ready is None else int(ready.http.rstrip("/").rpartition(":")[2])
         scheme = "https" if config.http_tls and config.tls_certificate else "http"
         found["http"] = f"{scheme}://{_reachable(config, config.http_host, port)}"
-    return found
-
-
-def standbys_of(nodes: Sequence[NodeInfo]) -> list[StandbyNode]:
-    """Return the other nodes whose Kafka listeners have a known address."""
-    found = []
-    for node in nodes:
-        host, _, port = node.addresses.get("kafka", "").rpartition(":")
-        if host and port.isdecimal() and int(port):
-            found.append(StandbyNode(node.id, host.strip("[]"), int(port)))
     return found
 
 
@@ -336,6 +329,9 @@ class ClusterServer:
         self._when_ready = when_ready
         self.server: Server | None = None
         """The server while this node owns the shard."""
+        self.listeners: StandbyListeners | None = None
+        """The listeners while it does not."""
+        self._known = KnownNodes()
 
     async def run(self, stopped: asyncio.Future[str]) -> None:
         """Serve and stand by until `stopped` is done.
@@ -347,39 +343,59 @@ class ClusterServer:
         try:
             await asyncio.to_thread(_load_broker)
             while not stopped.done():
-                if await self._stand_by(node, stopped):
-                    await self._serve(node, stopped)
+                await self._stand_by_and_serve(node, stopped)
         finally:
             await node.close()
 
-    async def _stand_by(self, node: ClusterNode, stopped: asyncio.Future[str]) -> bool:
-        """Wait until this node owns the shard. Return False if `stopped` came first."""
-        listener = StandbyListener(lambda: node.ownership.owner_addresses.get("http", ""))
-        opening = asyncio.get_running_loop().create_task(self._listen(listener))
-        try:
-            log.info("standing by", extra={"node": node.ownership.node, "ledger": node.ledger.location})
-            return await _first(node.stand_by(), stopped)
-        finally:
+    async def _stand_by_and_serve(self, node: ClusterNode, stopped: asyncio.Future[str]) -> None:
+        """Stand by until this node owns the shard, and serve until it does not, or until `stopped`
+        is done.
+        """
+        listeners = self.listeners = StandbyListeners(
+            self._config, node.ledger, node.ownership, self._known, self._read_again
+        )
+        opening = asyncio.get_running_loop().create_task(self._open(listeners))
+
+        async def close() -> None:
+            self.listeners = None
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
-            await listener.close()
+            await listeners.close()
 
-    async def _listen(self, listener: StandbyListener) -> None:
-        """Open the listener of a standby, unless the shard is taken at once."""
-        config = self._config
-        if config.http_port in (OFF, 0):
-            return
+        try:
+            log.info("standing by", extra={"node": node.ownership.node, "ledger": node.ledger.location})
+            node.ownership.when_seen = self._known.see
+            if await _first(node.stand_by(), stopped):
+                await self._serve(node, stopped, close)
+        finally:
+            await close()
+
+    async def _open(self, listeners: StandbyListeners) -> None:
+        """Open the listeners of a standby, unless the shard is taken at once."""
         await asyncio.sleep(STANDBY_AFTER_S)
         try:
-            await listener.open(config.http_host, config.http_port, ServerAccess(config).http_tls)
-        except SparrowError as error:
-            log.warning("%s", error.text)
+            await listeners.open()
+        except Exception:  # without them clients find the owner by its own address
+            log.exception("the listeners of the standby cannot be opened")
 
-    async def _serve(self, node: ClusterNode, stopped: asyncio.Future[str]) -> None:
-        """Serve while the shard is this node's."""
+    async def _serve(
+        self,
+        node: ClusterNode,
+        stopped: asyncio.Future[str],
+        close_standby: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Serve while the shard is this node's. The listeners of the standby are closed when the
+        owner's are opened.
+        """
         config = self._config
         config = replace(config, broker=replace(config.broker, node_id=node.ownership.node))
-        self.server = server = Server(config, node.open_stores, self._read_again, data=node.objects.location)
+        self.server = server = Server(
+            config,
+            node.open_stores,
+            self._read_again,
+            data=node.objects.location,
+            before_listening=close_standby,
+        )
         try:
             ready = await server.start()
         except (NotOwner, LedgerUnavailable, ObjectsUnavailable) as error:
@@ -387,10 +403,12 @@ class ClusterServer:
             await self._abandon(server, node)
             return
         server.add_metrics(node.metrics)
-        node.ownership.when_seen = lambda nodes: server.set_standbys(standbys_of(nodes))
+        addresses = addresses_of(config, ready)
+        node.ownership.when_seen = partial(self._see, server, addresses.get("kafka", ""))
+        self._see(server, addresses.get("kafka", ""), node.ownership.others)
         self._when_ready(server, ready)
         node.start_upkeep()
-        await node.ownership.announce(addresses_of(config, ready))
+        await node.ownership.announce(addresses)
         await node.note_served()
         waits: list[asyncio.Future[Any]] = [stopped, node.lost, node.asked]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -406,10 +424,15 @@ class ClusterServer:
         self.server = None
         await node.hand_over()
 
+    def _see(self, server: Server, own: str, nodes: Sequence[NodeInfo]) -> None:
+        """Remember the other nodes, and tell Kafka clients of them."""
+        self._known.see(nodes)
+        server.set_standbys(standbys_of(self._known.others(own)))
+
     async def _abandon(self, server: Server, node: ClusterNode) -> None:
         """Drop all that the broker has in memory."""
         self.server = None
-        node.ownership.when_seen = lambda _: None
+        node.ownership.when_seen = self._known.see
         await node.abandon()
         try:
             await server.stop(0)

@@ -58,11 +58,7 @@ class Frontends:
         self._access = access
         self._logins = logins
         self._made: list[Frontend] = []
-        self._connection_limit = ConnectionLimit(
-            connection_room(config),
-            addresses=AddressLimits(config.max_connections_per_address, config.max_connections_overrides),
-            max_strangers=config.max_connections_before_login,
-        )
+        self._connection_limit = connection_limit_of(config)
         self._send_budget = SendBudget(config.listeners.send_budget_bytes)
         broker.measures.send_budget = self._send_budget.used_bytes
         self._memory_return = MemoryReturn(lambda: self._connection_limit.connections)
@@ -126,7 +122,7 @@ class Frontends:
             send_budget=self._send_budget,
         )
         self._made.append(frontend)
-        ports = [await _listen_for_kafka(frontend, each, self._access) for each in listeners]
+        ports = [await listen_for_kafka(frontend, each, self._access) for each in listeners]
         return bootstrap_of(listeners[0].host, ports[0])
 
     async def _open_webhooks(self) -> None:
@@ -171,9 +167,23 @@ class Frontends:
         return {name: bootstrap_of(host, port) for name, port in ports.items()}
 
 
-async def _listen_for_kafka(
+def connection_limit_of(config: ServerConfig) -> ConnectionLimit:
+    """Return the limits that all frontends share."""
+    return ConnectionLimit(
+        connection_room(config),
+        addresses=AddressLimits(config.max_connections_per_address, config.max_connections_overrides),
+        max_strangers=config.max_connections_before_login,
+    )
+
+
+async def listen_for_kafka(
     frontend: KafkaFrontend, declared: ListenerDeclaration, access: ServerAccess
 ) -> int:
+    """Listen for Kafka clients as declared. Return the port.
+
+    Raises:
+        InvalidConfig: the server cannot listen on the address.
+    """
     from sparrow.frontends.kafka.context import Listener
     from sparrow.frontends.kafka.sasl import MECHANISMS
 

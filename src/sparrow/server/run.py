@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from sparrow.server.config import ServerConfig
     from sparrow.server.ready import Ready
+    from sparrow.server.standby_listeners import StandbyListeners
 
 log = logging.getLogger("sparrow.server")
 
@@ -90,6 +91,8 @@ async def _serve_in_cluster(config: ServerConfig, read_again: Callable[[], Serve
     async def reload() -> None:
         if cluster.server is not None:
             await _reload(cluster.server)
+        elif cluster.listeners is not None:
+            await _reload_standby(cluster.listeners)
 
     with _signals(reload) as stopped:
         freezing = asyncio.get_running_loop().create_task(_freeze_what_is_loaded_later())
@@ -141,6 +144,13 @@ async def _reload(server: Server) -> None:
         log.error("the configuration is not loaded again, all stays as it was: %s", error.text)  # noqa: TRY400 - no bug
     except Exception:
         log.exception("a bug in loading the configuration again; all stays as it was")
+
+
+async def _reload_standby(listeners: StandbyListeners) -> None:
+    try:
+        await asyncio.to_thread(listeners.reload)
+    except SparrowError as error:
+        log.error("the configuration is not loaded again, all stays as it was: %s", error.text)  # noqa: TRY400 - no bug
 
 
 def _has_terminal() -> bool:

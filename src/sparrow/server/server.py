@@ -26,7 +26,7 @@ from sparrow.server.ready import Ready, banner, remove_ready_file, url_of, write
 from sparrow.server.reload import ConfigLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from sparrow.base.settings import Option
     from sparrow.broker.broker import Broker, StandbyNode
@@ -51,6 +51,7 @@ class Server:
         read_again: reads the configuration again for `reload`; without it only the files that the
             configuration names are read again.
         data: the place of the data for people; "": the data directory.
+        before_listening: awaited when the broker is started, before the listeners are opened.
         sources: where the value of each option comes from, by its name.
 
     Raises (from the constructor):
@@ -65,10 +66,12 @@ class Server:
         read_again: Callable[[], ServerConfig] | None = None,
         *,
         data: str = "",
+        before_listening: Callable[[], Awaitable[None]] | None = None,
         sources: Mapping[str, str] | None = None,
     ) -> None:
         self.config = config
         self._data = data
+        self._before_listening = before_listening
         self._sources = sources or {}
         self._read_again = read_again or (lambda: config)
         self._open_stores = open_stores
@@ -98,6 +101,8 @@ class Server:
         self._broker.reload.work = ConfigLoader(config, self._read_again, self._access).load
         self._broker.server.describe_options = self._describe_options
         logging.getLogger("sparrow").addHandler(self._broker.server.log)
+        if self._before_listening is not None:
+            await self._before_listening()
         self._frontends = Frontends(config, self._broker, self._access, logins)
         addresses = await self._frontends.open()
         self.ready = _ready(config, addresses, self._data, has_tls=self._access.native_tls is not None)

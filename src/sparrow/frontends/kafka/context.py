@@ -122,6 +122,9 @@ class KafkaContext(TransportContext[OpenKafkaConnection]):
             LimitedUsers(broker.users, broker.login_limits) if logins is None else logins
         )
         self.node_id = broker.config.node_id
+        """The id of the broker at the address that `advertised` returns."""
+        self.leader_id = self.node_id
+        """The id of the broker that leads all partitions; -1: there is none at the moment."""
         self.login_budget = ReceiveBudget(limits.login_budget_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         """The buffer into which all connections read until a frame is known."""
@@ -137,6 +140,9 @@ class KafkaContext(TransportContext[OpenKafkaConnection]):
         self.connection_numbers = itertools.count(1)
         self.ports: dict[str, int] = {}
         """The ports of the listeners, by name."""
+
+    async def refresh(self) -> None:
+        """Bring what this broker knows of the cluster up to date; a standby has to."""
 
     def advertised(self, connection: OpenKafkaConnection) -> tuple[str, int]:
         """Return the (host, port) of this broker for a client of this connection."""

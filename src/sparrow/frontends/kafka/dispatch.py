@@ -37,6 +37,21 @@ def begin(connection: KafkaConnection, frame: bytes | memoryview) -> Begun:
     Raises:
         MalformedRequest: the connection must be closed.
     """
+    return begin_with(connection, frame, handler_of)
+
+
+def begin_with(
+    connection: KafkaConnection, frame: bytes | memoryview, find: Callable[[Api, Route], tuple[Handler, int]]
+) -> Begun:
+    """Begin a request.
+
+    Args:
+        find: returns the handler of a route, and the version of the classes that it is written for
+            (-1: of the request).
+
+    Raises:
+        MalformedRequest: the connection must be closed.
+    """
     raw = connection.state.get("raw")
     if raw is not None:  # SASL tokens without a header, after SaslHandshake version 0
         handled: Begun = raw(connection, frame)
@@ -57,30 +72,37 @@ def begin(connection: KafkaConnection, frame: bytes | memoryview) -> Begun:
     route = api.route(header.version)
     if route is None:
         return _unsupported(api, call)
+    handler, schema = find(api, route)
     if len(frame) > _LARGE_BYTES and header.api_key != PRODUCE:
-        return _begin_large(frame, route, call)
-    request, handle = _read(frame, route, header), _handler_for(route, call)
+        return _begin_large(frame, schema, handler, call)
+    request, handle = _read(frame, schema, header), _timed(handler, call)
     return _begun(handle(request, call), call)
 
 
-def _read(frame: bytes | memoryview, route: Route, header: Header) -> Any:
+def _read(frame: bytes | memoryview, schema: int, header: Header) -> Any:
     request = read_request(frame, header)
-    if route.schema >= 0 and route.schema != header.version:
-        request = lift(request, request_class(header.api_key, route.schema))
+    if schema >= 0 and schema != header.version:
+        request = lift(request, request_class(header.api_key, schema))
     return request
 
 
-async def _begin_large(frame: bytes | memoryview, route: Route, call: Call) -> list[Piece] | None:
+async def _begin_large(
+    frame: bytes | memoryview, schema: int, handler: Handler, call: Call
+) -> list[Piece] | None:
     """Decode a request with very many elements in a thread, so that the loop is not blocked."""
-    request = await asyncio.to_thread(_read, frame, route, call.header)
-    begun = _begun(_handler_for(route, call)(request, call), call)
+    request = await asyncio.to_thread(_read, frame, schema, call.header)
+    begun = _begun(_timed(handler, call)(request, call), call)
     return begun if begun is None or isinstance(begun, list) else await begun
 
 
-def _handler_for(route: Route, call: Call) -> Handler:
+def _timed(handler: Handler, call: Call) -> Handler:
     """Return the handler, with its time counted if a quota limits that."""
-    handler = _handler(route)
     return partial(timed, handler) if counts_requests(call.broker.quotas) else handler
+
+
+def handler_of(_: Api, route: Route) -> tuple[Handler, int]:
+    """Return the handler of a route, and the version of its classes."""
+    return _handler(route), route.schema
 
 
 def _begun(result: Any, call: Call) -> Begun:

@@ -400,6 +400,9 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
         if self.slot is not None:
             self.slot.settle()
         self.guard.hold(self.principal)
+        if self.context.find_owner is not None:
+            self._send_away(self.context.find_owner())
+            return
         protocol = self.protocol
         self.send(
             m.Welcome(
@@ -414,6 +417,12 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
         )
         if self.context.is_stopping:
             self.drain()
+
+    def _send_away(self, owner: str) -> None:
+        """Tell a client which broker serves it, and end the connection."""
+        where = f"connect to {owner}" if owner else "no broker owns the data at the moment; connect again"
+        self.send(m.Goodbye("DRAINING", f"This broker stands by; {where}.", owner))
+        self.flush_soon()
 
     def login_is_over(self, why: str) -> None:
         """Tell the client why its login ended, and disconnect it after `LOGIN_OVER_S`."""

@@ -85,6 +85,10 @@ class NativeContext(TransportContext[OpenNativeConnection]):
             now=broker.clock.monotonic,
         )
         self.authenticator = authenticator
+        self.find_owner: Callable[[], str] | None = None
+        """Returns the address of the broker that serves clients; "" if there is none at the moment.
+        None: this one serves them, and does not stand by.
+        """
         self.session_numbers = itertools.count(1)
 
 

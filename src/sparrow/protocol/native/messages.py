@@ -183,6 +183,8 @@ class Goodbye(Head, frozen=True):
     code: str = "DONE"
     """"DONE", "DRAINING", "IDLE", or an error code."""
     text: str = ""
+    address: str = ""
+    """Host and port of the broker that serves instead, where the sender knows it."""
 
 
 class Error(Head, frozen=True):
@@ -592,7 +594,7 @@ HEADS: dict[FrameType, type[Head]] = {
     FrameType.FETCH: Fetch,
     FrameType.FETCHED: Fetched,
 }
-APPENDED: dict[type[Head], tuple[Any, ...]] = {OpenProducer: ("",)}
+APPENDED: dict[type[Head], tuple[Any, ...]] = {Goodbye: ("",), OpenProducer: ("",)}
 """Defaults of fields that were appended after a release. A field with its default is not written,
 so that older messages keep their bytes.
 """

@@ -32,7 +32,7 @@ from sparrow.base.errors import (
 )
 from sparrow.base.forks import Descriptor, used_after_fork, watch
 from sparrow.base.version import VERSION as SOFTWARE_VERSION
-from sparrow.client.connection import unreachable
+from sparrow.client.connection import turned_away, unreachable
 from sparrow.client.port_probe import explain
 from sparrow.client.security import untrusted_error
 from sparrow.protocol.native.connection import Connection as ProtocolConnection
@@ -83,6 +83,7 @@ class Connection:
         """True after the broker's goodbye: it still answers what was asked, and takes nothing
         new.
         """
+        self.goodbye: Goodbye | None = None
         self.responses: dict[int, Response] = {}
         self.fetched: deque[tuple[Fetched, memoryview]] = deque()
         self.channels: dict[int, deque[Received]] = {}
@@ -163,8 +164,8 @@ class Connection:
         self.send(hello, deadline=deadline)
         while self._machine.state is not State.OPEN:
             self.receive(deadline)
-            if self.is_draining:
-                raise Draining(f"the broker at {self.address} takes no connections now")
+            if self.goodbye is not None:
+                raise turned_away(self.address, self.goodbye)
 
     def close(self) -> None:
         """Say goodbye, without waiting for a response, and close the socket."""
@@ -356,6 +357,7 @@ class Connection:
             self._pongs += 1
         elif isinstance(head, Goodbye):
             self.is_draining = True
+            self.goodbye = head
         elif isinstance(head, Error):
             self.drop()
             raise from_code(head.code, head.text)
@@ -381,7 +383,8 @@ class Connection:
 
 
 def open_connection(target: Target) -> Connection:
-    """Connect, say hello, wait for the welcome: one attempt at each broker that the URL names.
+    """Connect, say hello, wait for the welcome: one attempt at each broker that the URL names, and
+    at the one that a standby names.
 
     Raises:
         ConnectionLost: no answer at that address, or not in time. NotAuthenticated,
@@ -391,8 +394,18 @@ def open_connection(target: Target) -> Connection:
     *others, last = target.address.brokers()
     for address in others:
         with suppress(Unavailable):
-            return _open_connection(target, address)
-    return _open_connection(target, last)
+            return _open_or_follow(target, address)
+    return _open_or_follow(target, last)
+
+
+def _open_or_follow(target: Target, address: Address) -> Connection:
+    try:
+        return _open_connection(target, address)
+    except Draining as error:
+        owner = address.at(error.owner)
+        if owner in (None, address):
+            raise
+    return _open_connection(target, owner)
 
 
 def _open_connection(target: Target, address: Address) -> Connection:

@@ -50,7 +50,7 @@ def describe(request: DescribeClusterRequest, call: Call) -> DescribeClusterResp
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         cluster_id=call.broker.cluster_id,
-        controller_id=call.frontend.node_id,
+        controller_id=call.frontend.leader_id,
         brokers=(node,),
         cluster_authorized_operations=cluster_operations(call) if asked else NOT_REQUESTED,
     )

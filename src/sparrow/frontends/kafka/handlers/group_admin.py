@@ -42,6 +42,7 @@ _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _RESOURCES: Final = {_GROUP: ResourceType.GROUP, _TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 _INTERNAL_TOPICS: Final = {_GROUP: CONSUMER_OFFSETS, _TRANSACTION: TRANSACTION_STATE}
 _NOT_REQUESTED: Final = i32(-(1 << 31))
+_NO_NODE: Final = -1
 _REPORTS_UNKNOWN_SINCE: Final = 6
 _KNOWS_SHARE_PARTITIONS_SINCE: Final = 6
 _SHARE_PARTITION: Final = re.compile(r"(?s:.*\S.*):[A-Za-z0-9_-]{22}:[+-]?\d{1,10}")
@@ -53,15 +54,20 @@ _SHARE_PARTITION: Final = re.compile(r"(?s:.*\S.*):[A-Za-z0-9_-]{22}:[+-]?\d{1,1
 
 async def find_coordinators(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     """Return this broker, which coordinates everything (from version 4, KIP-699)."""
-    found = tuple(_coordinator(request.key_type, key, call) for key in request.coordinator_keys)
+    found = tuple(coordinator_of(request.key_type, key, call) for key in request.coordinator_keys)
     await _ensure_internal_topic(request.key_type, found, call)
     return FindCoordinatorResponse(throttle_time=NO_THROTTLE, coordinators=found)
 
 
 async def find_coordinator(request: FindOneRequest, call: Call) -> FindOneResponse:
     """Return this broker for one key (up to version 3)."""
-    found = _coordinator(request.key_type, request.key, call)
+    found = coordinator_of(request.key_type, request.key, call)
     await _ensure_internal_topic(request.key_type, (found,), call)
+    return one_coordinator(found)
+
+
+def one_coordinator(found: Coordinator) -> FindOneResponse:
+    """Return the response for one key."""
     return FindOneResponse(
         throttle_time=NO_THROTTLE,
         error_code=found.error_code,
@@ -81,13 +87,17 @@ async def _ensure_internal_topic(key_type: int, found: tuple[Coordinator, ...], 
             await call.broker.topics.ensure_internal(name)
 
 
-def _coordinator(key_type: int, key: str, call: Call) -> Coordinator:
+def coordinator_of(key_type: int, key: str, call: Call) -> Coordinator:
+    """Return the broker that coordinates everything, or why the client does not get it."""
     try:
         _check_key(key_type, key, call)
     except RequestRefusal as refusal:
         return _no_coordinator(key, refusal.code, refusal.text)
     except SparrowError as error:
         return _no_coordinator(key, group_code(error), error.text)
+    if call.frontend.leader_id == _NO_NODE:
+        text = "No broker owns the data at the moment; ask again."
+        return _no_coordinator(key, ErrorCode.coordinator_not_available, text)
     host, port = call.frontend.advertised(call.connection)
     return Coordinator(
         key=key,
@@ -120,7 +130,7 @@ def _check_key(key_type: int, key: str, call: Call) -> None:
 
 def _no_coordinator(key: str, code: ErrorCode, text: str) -> Coordinator:
     return Coordinator(
-        key=key, node_id=BrokerId(-1), host="", port=i32(-1), error_code=code, error_message=text
+        key=key, node_id=BrokerId(_NO_NODE), host="", port=i32(-1), error_code=code, error_message=text
     )
 
 

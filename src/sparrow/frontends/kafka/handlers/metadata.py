@@ -40,6 +40,7 @@ _IDS_SINCE_VERSION = 12
 """Versions 10 and 11 have the field, but Kafka accepts ids, and null for a name, only from here on;
 earlier responses must have a name.
 """
+_NO_NODE = -1
 _AT_ONCE = 100
 """Topics that are looked up, and created, concurrently."""
 
@@ -108,7 +109,7 @@ def _failed(
 
 
 def _topic(info: TopicDescription, call: Call) -> MetadataResponseTopic:
-    partitions = _partitions(call.frontend.node_id, call.broker.leader_epoch, info.partition_count)
+    partitions = _partitions(call.frontend.leader_id, call.broker.leader_epoch, info.partition_count)
     return MetadataResponseTopic(
         error_code=ErrorCode.none,
         name=info.name,
@@ -120,15 +121,19 @@ def _topic(info: TopicDescription, call: Call) -> MetadataResponseTopic:
 
 @lru_cache(maxsize=128)
 def _partitions(node: int, epoch: int, count: int) -> tuple[MetadataResponsePartition, ...]:
-    """Return the partitions of any topic with that many: they are all alike."""
+    """Return the partitions of any topic with that many: they are all alike. `node`: -1 if nobody
+    leads them.
+    """
+    has_leader = node != _NO_NODE
+    nodes = (node,) if has_leader else ()
     return tuple(
         MetadataResponsePartition(
-            error_code=ErrorCode.none,
+            error_code=ErrorCode.none if has_leader else ErrorCode.leader_not_available,
             partition_index=index,
             leader_id=node,
             leader_epoch=epoch,
-            replica_nodes=(node,),
-            isr_nodes=(node,),
+            replica_nodes=nodes,
+            isr_nodes=nodes,
         )
         for index in range(count)
     )
@@ -146,10 +151,11 @@ def _response(request: MetadataRequest, call: Call, topics: list[MetadataRespons
             *(
                 MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port)
                 for each in call.broker.standbys
+                if each.listener == call.connection.listener.name
             ),
         ),
         cluster_id=call.broker.cluster_id,
-        controller_id=call.frontend.node_id,
+        controller_id=call.frontend.leader_id,
         topics=tuple(topics),
         error_code=ErrorCode.none,
     )

@@ -76,15 +76,16 @@ def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _topic(info: TopicDescription, indexes: range, call: Call) -> DescribeTopicPartitionsResponseTopic:
-    node = call.frontend.node_id
+    node = call.frontend.leader_id
+    nodes = (node,) if node >= 0 else ()
     partitions = tuple(
         DescribeTopicPartitionsResponsePartition(
-            error_code=ErrorCode.none,
+            error_code=ErrorCode.none if nodes else ErrorCode.leader_not_available,
             partition_index=index,
             leader_id=node,
             leader_epoch=call.broker.leader_epoch,
-            replica_nodes=(node,),
-            isr_nodes=(node,),
+            replica_nodes=nodes,
+            isr_nodes=nodes,
             eligible_leader_replicas=(),
             last_known_elr=(),
         )
