@@ -82,9 +82,7 @@ def _of_workload(rows: Sequence[Measurement]) -> str:
 
 
 def _side_by_side(rows: Sequence[Measurement]) -> str:
-    """A line for each contender, a column for each figure; how Sparrow's compare stands behind
-    them.
-    """
+    """Return a line for each contender and a column for each figure, with Sparrow's ratio."""
     ratios = {(each.figure, each.client): each for each in rows if each.unit == RATIO}
     rows = [each for each in rows if each.unit != RATIO]
     if not rows:

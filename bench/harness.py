@@ -50,7 +50,7 @@ def measure(
     budget: Budget,
     begins: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[str, float, list[Measurement]]]:
-    """Name, seconds and rows of each, as soon as they are there; `begins` is told the name
+    """Name, seconds and rows of each, as soon as they are there; `begins` gets the name
     before.
     """
     for _, family in groupby(names, lambda name: name.partition("-")[0]):

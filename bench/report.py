@@ -35,7 +35,7 @@ class Report:
     machine: Mapping[str, Any]
     versions: Mapping[str, str]
     settings: Mapping[str, str]
-    """Peer → what its server is told."""
+    """Peer → settings of its server."""
     elapsed_s: Mapping[str, float] = field(default_factory=dict)
     """Workload → how long it took, with all that it starts."""
     measurements: Sequence[Measurement] = ()
@@ -70,7 +70,7 @@ class Report:
 
 
 def check_mergeable(old: Report, new: Report) -> None:
-    """Figures of different machines or kinds do not stand in one table.
+    """Figures of different machines or kinds are not in one table.
 
     Raises:
         CannotMerge: they would.

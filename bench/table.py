@@ -50,7 +50,7 @@ def show(measurements: Sequence[Measurement], title: str) -> None:
 
 
 def _add(table: Table, figure: str, rows: Sequence[Measurement]) -> None:
-    """A line for each; a figure of several contenders stands above them."""
+    """A line for each; a figure of several contenders is above them."""
     if len(rows) == 1:
         table.add_row(rows[0].name, *_cells(rows[0]))
         return

@@ -107,7 +107,7 @@ def _run(role: Role, barrier: Any, sender: Connection) -> None:
 
     try:
         sender.send((None, role(start)))
-    except BaseException as error:  # noqa: BLE001 - told to the process that measures
+    except BaseException as error:  # noqa: BLE001 - reported to the process that measures
         import traceback
 
         sender.send((f"{error!r}\n{traceback.format_exc()}", None))

@@ -76,7 +76,7 @@ def missing_peers(found: Mapping[str, str]) -> list[str]:
 
 
 def settings() -> Mapping[str, str]:
-    """Peer → what its server is told, where it says."""
+    """Peer → settings of its server, where it says."""
     return {peer: text for peer, module in PEERS.items() if (text := _attribute(module, "SETTINGS"))}
 
 

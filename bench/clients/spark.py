@@ -168,7 +168,7 @@ def main() -> None:
         work: Callable[..., dict[str, Any]] = getattr(driver, request.pop("do"))
         try:
             answer = work(**request)
-        except Exception as error:  # noqa: BLE001 - told to the process that measures
+        except Exception as error:  # noqa: BLE001 - reported to the process that measures
             answer = {"error": f"{type(error).__name__}: {error}"[:4000]}
         print(json.dumps(answer), file=answers, flush=True)
     spark.stop()

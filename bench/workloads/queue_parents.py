@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 POLICY: dict[str, str | int] = {"order": "parented", "lease_ms": 600_000, "parent_wait_ms": 3_600_000}
 LEASE = 5_000
 LEAST_MEASURED = 100_000
-"""With fewer messages their memory cannot be told from that of buffers."""
+"""With fewer messages their memory cannot be distinguished from that of buffers."""
 KEPT = "lease and ack each on stable storage"
 
 Message = tuple[int, list[int]]

@@ -1,4 +1,4 @@
-"""The clients of the seed systems. Those that ask for no confirmation stand beside the same client
+"""The clients of the seed systems. Those that ask for no confirmation are beside the same client
 against a server that only reads and drops; of those that wait for one, each answer follows a sync.
 """
 

@@ -64,7 +64,7 @@ def _rabbitmq_stream(port: int, name: str) -> None:
 
 
 def _redis_stream(port: int, _name: str) -> None:
-    """It is there when its first message is; the server is told when to sync."""
+    """Set the syncs of the server: the first message makes the stream."""
     client("redis").sync(port, "always")
 
 

@@ -1,4 +1,4 @@
-"""Options of the login and of TLS stand before a command or behind it."""
+"""Options of the login and of TLS come before a command or behind it."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ async def test_a_node_that_gets_its_lock_again_stays_the_owner(nodes: Nodes) -> 
     await owner.stand_by()
     waiting = asyncio.create_task(standby.stand_by())
     await settle(rounds=10)
-    ledger.disconnect()  # it is told, and renews at once
+    ledger.disconnect()  # it notices, and renews at once
     await settle(lambda: nodes.state.nodes[owner.node].is_connected)
     nodes.clock.advance(1.1)
     await settle(waiting.done, 20)

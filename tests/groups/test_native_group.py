@@ -277,7 +277,7 @@ def test_a_dropped_topic_is_revoked_and_an_added_one_assigned() -> None:
     assert group.update_subscription("m1", group.epoch, ["b"], 0.0) == []
 
 
-# ── a model: clients that know only what they were told ───────────────────────────────────────────
+# ── a model: clients that know only the responses ──────────────────────────────────────────────
 
 MEMBERS = st.sampled_from(["m1", "m2", "m3", "m4"])
 TOPICS = st.frozensets(st.sampled_from("abc"), min_size=1)

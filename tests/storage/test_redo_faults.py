@@ -35,7 +35,7 @@ SEGMENT = f"/data/logs/{ORDERS}/{names.segment_stem(0)}{names.LOG}"
 
 
 class Journal:
-    """A journal that takes records and confirms them when it is told to."""
+    """A journal that takes records and confirms them when the test says so."""
 
     max_record_bytes = 1 << 20
     takes_redo = True
@@ -150,7 +150,7 @@ async def test_no_checkpoint_comes_after_the_last_one() -> None:
 
 
 class FilesOfLog:
-    """A log whose files are synced, or not, as it is told."""
+    """A log whose files are synced, or not, as the test says."""
 
     def __init__(self) -> None:
         self.is_closed = False

@@ -36,7 +36,7 @@ class _NoSelector:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """An event loop that runs when it is told to. Work for threads runs at once, on the loop."""
+    """An event loop that runs when the test says so. Work for threads runs at once, on the loop."""
 
     def __init__(self, time: SimulatedTime) -> None:
         super().__init__()
