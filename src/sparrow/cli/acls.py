@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from sparrow.base.faults import suggestion
+from sparrow.cli.confirmation import Yes, confirmed
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.tables import print_table
 from sparrow.cli.target import CommandTarget, broker_command, with_client
-from sparrow.cli.topics import confirmed
 from sparrow.model.access import CLUSTER_NAME, OperationName
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def remove(
         str | None, typer.Option("--host", metavar="ADDRESS", help="Only rules for this address.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All rules, if nothing else is said.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> int:
     """Remove the rules that have everything that is given. A named resource means rules for just
     this name or, with --prefix, this prefix.
@@ -153,7 +153,7 @@ def remove(
     wanted = (
         [{**selected, "operation": each} for each in _operations(operations)] if operations else [selected]
     )
-    if not yes and not _confirmed([rule for each in wanted for rule in _list(broker, each)]):
+    if not _confirmed(broker, wanted, yes=yes):
         return FAILED
     removed = [rule for each in wanted for rule in _delete(broker, each)]
     for rule in removed:
@@ -171,11 +171,12 @@ def _delete(broker: CommandTarget, selected: dict[str, str]) -> list[AccessRule]
     return with_client(broker, lambda client: client.admin.delete_access_rules(**selected))
 
 
-def _confirmed(rules: list[AccessRule]) -> bool:
+def _confirmed(broker: CommandTarget, wanted: list[dict[str, str]], *, yes: bool) -> bool:
+    rules = [] if yes else [rule for each in wanted for rule in _list(broker, each)]
     if not rules:
         return True
     _print(rules)
-    return confirmed(f"Remove {len(rules)} {'rule' if len(rules) == 1 else 'rules'}?")
+    return confirmed(f"Remove {len(rules)} {'rule' if len(rules) == 1 else 'rules'}?", yes=False)
 
 
 def _resource(

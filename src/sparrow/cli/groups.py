@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from sparrow.cli.confirmation import Yes, confirmed
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.starts import parse_start
 from sparrow.cli.tables import print_table
 from sparrow.cli.target import CommandTarget, broker_command, with_client
-from sparrow.cli.topics import confirmed
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 
@@ -70,14 +70,9 @@ def reset(
 
 
 @broker_command(app, "delete")
-def delete(
-    broker: CommandTarget,
-    group: Group,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> int:
+def delete(broker: CommandTarget, group: Group, *, yes: Yes = False) -> int:
     """Delete a group with its committed offsets. The group must have no members."""
-    if not yes and not confirmed(f"Delete group {group} with its committed offsets?"):
+    if not confirmed(f"Delete group {group} with its committed offsets?", yes=yes):
         return FAILED
     with_client(broker, lambda client: client.admin.delete_group(group))
     print(f"group {group} deleted")

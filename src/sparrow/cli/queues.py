@@ -12,12 +12,12 @@ import typer
 from sparrow.base.queue_policy import known
 from sparrow.base.units import counted, format_duration
 from sparrow.cli import dead_letters, queue_lease, queue_peek, queue_publish, redrive, webhooks
+from sparrow.cli.confirmation import Yes, confirmed
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.queue_options import AsJson, Name
 from sparrow.cli.queue_policy import Settings, policy_rows, takes_policy
 from sparrow.cli.tables import print_table
 from sparrow.cli.target import CommandTarget, at_broker, broker_command, with_client
-from sparrow.cli.topics import confirmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -196,16 +196,11 @@ def _pause(to: CommandTarget, name: str, webhook: str | None, *, is_paused: bool
 
 
 @broker_command(app, "purge")
-def purge(
-    broker: CommandTarget,
-    name: Name,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> int:
+def purge(broker: CommandTarget, name: Name, *, yes: Yes = False) -> int:
     """Finish all records that are not leased, without delivering them. They stay in their
     topics.
     """
-    if not yes and not confirmed(f"Finish all records of queue {name} that nobody has leased?"):
+    if not confirmed(f"Finish all records of queue {name} that nobody has leased?", yes=yes):
         return FAILED
     purged = with_client(broker, lambda client: client.admin.purge_queue(name))
     print(f"queue {name} purged of {counted(purged, 'record')}")
@@ -213,14 +208,9 @@ def purge(
 
 
 @broker_command(app, "delete")
-def delete(
-    broker: CommandTarget,
-    name: Name,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> int:
+def delete(broker: CommandTarget, name: Name, *, yes: Yes = False) -> int:
     """Delete a queue with its state of each record. Its topics and dead letters stay."""
-    if not yes and not confirmed(f"Delete queue {name} with what it knows of each record?"):
+    if not confirmed(f"Delete queue {name} with what it knows of each record?", yes=yes):
         return FAILED
     with_client(broker, lambda client: client.admin.delete_queue(name))
     print(f"queue {name} deleted")

@@ -8,12 +8,12 @@ import msgspec
 import typer
 
 from sparrow.base.units import format_duration
+from sparrow.cli.confirmation import Yes, confirmed
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.queue_options import AsJson
 from sparrow.cli.tables import print_table
 from sparrow.cli.target import CommandTarget, broker_command, with_client
 from sparrow.cli.times import format_time
-from sparrow.cli.topics import confirmed
 from sparrow.cli.webhooks import parse_headers
 
 if TYPE_CHECKING:
@@ -196,14 +196,9 @@ def run(broker: CommandTarget, name: Name) -> int:
 
 
 @broker_command(app, "delete")
-def delete(
-    broker: CommandTarget,
-    name: Name,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> int:
+def delete(broker: CommandTarget, name: Name, *, yes: Yes = False) -> int:
     """Delete a schedule. Its jobs stay."""
-    if not yes and not confirmed(f"Delete schedule {name}? Its jobs stay."):
+    if not confirmed(f"Delete schedule {name}? Its jobs stay.", yes=yes):
         return FAILED
     with_client(broker, lambda client: client.admin.delete_schedule(name))
     print(f"schedule {name} deleted")

@@ -10,12 +10,12 @@ import msgspec
 import typer
 
 from sparrow.base.units import format_duration
+from sparrow.cli.confirmation import Yes, confirmed
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.queue_options import AsJson
 from sparrow.cli.tables import print_table
 from sparrow.cli.target import CommandTarget, broker_command, with_client
 from sparrow.cli.times import format_time
-from sparrow.cli.topics import confirmed
 
 if TYPE_CHECKING:
     from sparrow.client.results import SinkDescription
@@ -83,16 +83,11 @@ def describe(broker: CommandTarget, sink: Sink, *, as_json: AsJson = False) -> i
 
 
 @broker_command(app, "delete")
-def delete(
-    broker: CommandTarget,
-    sink: Sink,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> int:
+def delete(broker: CommandTarget, sink: Sink, *, yes: Yes = False) -> int:
     """Delete a sink with its record of committed batches, and drop what is staged. A query that
     continues with it may write a batch twice.
     """
-    if not yes and not confirmed(f"Forget sink {sink} and which batches it committed?"):
+    if not confirmed(f"Forget sink {sink} and which batches it committed?", yes=yes):
         return FAILED
     dropped = with_client(broker, lambda client: client.admin.delete_sink(sink))
     print(f"deleted sink {sink}" + (f"; {dropped} open stages were dropped" if dropped else ""))

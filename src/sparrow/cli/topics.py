@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.units import format_size, plain_topic_config
-from sparrow.cli.exits import FAILED, OK, say
+from sparrow.cli.confirmation import Yes, confirmed
+from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.tables import print_table
 from sparrow.cli.target import CommandTarget, broker_command, with_client
 
@@ -137,26 +137,13 @@ def add_partitions(
 
 
 @broker_command(app, "delete")
-def delete(
-    broker: CommandTarget,
-    name: Name,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> int:
+def delete(broker: CommandTarget, name: Name, *, yes: Yes = False) -> int:
     """Delete a topic with all its messages."""
-    if not yes and not confirmed(f"Delete topic {name} with all its messages?"):
+    if not confirmed(f"Delete topic {name} with all its messages?", yes=yes):
         return FAILED
     with_client(broker, lambda client: client.admin.delete_topic(name))
     print(f"topic {name} deleted")
     return OK
-
-
-def confirmed(question: str) -> bool:
-    """Ask on a terminal; elsewhere no one can reply, so return False and print how to say yes."""
-    if not sys.stdin.isatty():
-        say("nothing was done: there is nobody to ask; say --yes")
-        return False
-    return typer.confirm(question)
 
 
 def parse_pairs(texts: list[str]) -> Mapping[str, str]:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from sparrow.base.errors import ConnectionLost, DirectoryUnreadable, InvalidArgument
+from sparrow.cli.confirmation import Yes, confirmed
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.tables import print_table
 from sparrow.cli.target import CommandTarget, broker_command, read_password_file, with_client
-from sparrow.cli.topics import confirmed
 from sparrow.client.security import MECHANISMS
 
 if TYPE_CHECKING:
@@ -115,13 +115,13 @@ def delete(
     broker: CommandTarget,
     name: Name,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     data_dir: DataDir = None,
 ) -> int:
     """Delete a user. The user's sessions end and webhooks are paused; access rules that name the
     user stay.
     """
-    if not yes and not confirmed(f"Delete user {name}?"):
+    if not confirmed(f"Delete user {name}?", yes=yes):
         return FAILED
     _act(
         broker,
