@@ -175,6 +175,15 @@ class Partition:
             await loading.wait()
             self._end_loading(loading)
 
+    async def until_current(self) -> None:
+        """Wait while another broker may own the data.
+
+        Raises:
+            Draining: it does.
+        """
+        if not self._store.is_current():
+            await self._store.current()
+
     def open_nowait(self) -> bool:
         """Open the log if that needs no waiting; return False if it does, or if the topic was
         deleted.

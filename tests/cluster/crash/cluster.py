@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import time
 from pathlib import Path
@@ -126,12 +127,21 @@ class Cluster:
     async def _watch(self) -> None:
         """Ask both brokers who is ready, as a load balancer does."""
         while True:
+            self._restart_ended()
             found = None
             for name in NAMES:
                 if await self._is_ready(name):
                     found = name
             self.owner = found
             await asyncio.sleep(POLL_S)
+
+    def _restart_ended(self) -> None:
+        """Start brokers again that have ended by themselves, as a supervisor does: a start fails if
+        an engine does not answer.
+        """
+        for name, broker in list(self.brokers.items()):
+            if broker.process.poll() not in (None, 0, -signal.SIGKILL):
+                self.start(name)
 
     async def _is_ready(self, name: str) -> bool:
         try:

@@ -436,13 +436,15 @@ class Subscription:
         if explicit is not None and key not in self._spent_offsets:
             self._spent_offsets.add(key)
             return explicit
+        partition = self._topics.get(topic).partition(index)
+        await partition.until_current()  # the offsets of a group may be another broker's by now
         committed = self._committed(key)
         if committed is not None:
             return committed
         start = selector.start
         if start.at == END and index >= self._partition_counts.get(topic, 0):
             start = StartPosition(BEGINNING)
-        offset, _ = await locate(self._topics.get(topic).partition(index), start)
+        offset, _ = await locate(partition, start)
         return offset
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────
