@@ -15,14 +15,17 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is missing: make setup")
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 
-__all__ = ["Axe", "Browser", "BrowserContext", "Page", "Tab", "expect", "launched"]
+__all__ = ["Axe", "Browser", "BrowserContext", "Page", "Route", "Tab", "expect", "launched"]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WHY_NOT = "chromium is missing; on Debian: apt install chromium"
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
-expect.set_options(timeout=10_000)
+TIMEOUT_MS = 30_000
+"""Far more than any step takes: a loaded machine must not fail a test."""
+_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions"]
+expect.set_options(timeout=TIMEOUT_MS)
 
 
 @contextmanager
@@ -30,7 +33,7 @@ def launched() -> Iterator[Browser]:
     """Run the browser."""
     assert CHROMIUM is not None
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
         yield browser
         browser.close()
 
@@ -48,6 +51,7 @@ class Tab:
 
     def __post_init__(self) -> None:
         self.page = self.context.new_page()
+        self.page.set_default_timeout(TIMEOUT_MS)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         self.page.on("console", self._said)
         self.page.on("dialog", self._asked)
@@ -67,6 +71,16 @@ class Tab:
         expect(heading_of).to_be_visible()
         if heading is not None:
             expect(heading_of).to_have_text(heading)
+        return self.page
+
+    def go(self, path: str) -> Page:
+        """Show a page as a link does, without loading the console again, and wait for its data."""
+        self.page.evaluate(
+            """path => { history.pushState(null, '', path); dispatchEvent(new PopStateEvent('popstate')) }""",
+            f"/ui/{path}",
+        )
+        expect(self.page.get_by_role("heading", level=1)).to_be_visible()
+        expect(self.page.locator("main .loading, main [aria-busy=true]")).to_have_count(0)
         return self.page
 
     def check(self) -> None:

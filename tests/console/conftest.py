@@ -12,7 +12,7 @@ from sparrow.testing.running_broker import RunningBroker
 from tests.console.site import Api, fill, report_pipeline
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext
 
     from tests.console.chromium import Tab
 
@@ -62,6 +62,26 @@ def open_tab(browser: Browser) -> Iterator[Callable[..., Tab]]:
         each.check()
 
 
+@pytest.fixture(scope="module")
+def profile(browser: Browser) -> Iterator[BrowserContext]:
+    """A profile for the tabs of a module at a broker without logins: it keeps the console's files,
+    and nothing else.
+    """
+    from tests.console.chromium import DESKTOP
+
+    context = browser.new_context(viewport=DESKTOP)  # type: ignore[arg-type]
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    yield context
+    context.close()
+
+
 @pytest.fixture
-def tab(open_tab: Callable[..., Tab], broker: RunningBroker) -> Tab:
-    return open_tab(broker)
+def tab(profile: BrowserContext, broker: RunningBroker) -> Iterator[Tab]:
+    """A tab at the module's broker; at the end nothing may have gone wrong in it."""
+    from tests.console.chromium import Tab
+
+    opened = Tab(profile, broker.http.rstrip("/"))
+    yield opened
+    for page in profile.pages:
+        page.close()
+    opened.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from sparrow.client.results import AccessRule
 from sparrow.testing.running_broker import RunningBroker
 from tests.console.chromium import Page, Tab, expect
 from tests.console.site import Api, fill
+from tests.security.certificates import make_certificates
 
 pytestmark = pytest.mark.slow
 PASSWORD = "correct horse"
@@ -192,6 +194,73 @@ def test_a_read_only_console_is_refused_every_change_by_the_broker(open_tab: Cal
         page.get_by_role("button", name="Publish", exact=True).click()
         expect(page.get_by_role("alert")).to_contain_text("read-only (http.console)")
         assert api.get("/v1/topics/kept/search")["messages"] == []
+
+
+def test_a_login_over_tls_gets_a_cookie_that_is_never_sent_in_clear(
+    open_tab: Callable[..., Tab], tmp_path: Path
+) -> None:
+    files = make_certificates(tmp_path).server
+    with testing.broker(
+        process=True,
+        tokens=TOKENS,
+        users={"root": PASSWORD},
+        super_users="root",
+        tls_certificate=files.certificate,
+        tls_key=files.key,
+    ) as running:
+        assert running.http.startswith("https://")
+        tab = open_tab(running, ignore_https_errors=True)
+        page = log_in(tab, "root")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+        expect(page.get_by_text("Ready")).to_be_visible()
+        (cookie,) = tab.context.cookies()
+        assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Log in to Sparrow")
+        assert tab.context.cookies() == []
+
+
+def test_users_get_passwords_and_are_deleted_unless_they_are_others_meanwhile(
+    open_tab: Callable[..., Tab], guarded: RunningBroker
+) -> None:
+    tab = open_tab(guarded)
+    api = Api(guarded, TOKENS["root"])
+    page = log_in(tab, "root")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    tab.go("access/users")
+    users = page.get_by_role("table", name="Users", exact=True)
+    expect(users.get_by_role("row", name="reader")).to_contain_text("SCRAM-SHA-256, SCRAM-SHA-512")
+    tokens = page.get_by_role("table", name="Tokens")
+    expect(tokens.locator("tbody tr")).to_have_text(["User:root"])
+    assert TOKENS["root"] not in page.content()
+
+    page.get_by_role("button", name="Create user").click()
+    dialog = page.get_by_role("dialog", name="Create user")
+    dialog.get_by_label("Name").fill("temp")
+    dialog.get_by_label("Password").fill("short")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("at least 8")
+    dialog.get_by_label("Password").fill("long enough")
+    dialog.get_by_role("button", name="Save").click()
+    expect(users.get_by_role("row", name="temp")).to_be_visible()
+    assert api.call("POST", "/v1/session", {"user": "temp", "password": "long enough"})[0] == 200
+
+    page.get_by_role("button", name="Set the password of temp").click()
+    page.get_by_role("dialog").get_by_label("Password").fill("another one")
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    assert api.call("POST", "/v1/session", {"user": "temp", "password": "another one"})[0] == 200
+
+    page.get_by_role("button", name="Delete temp").click()
+    expect(page.get_by_role("dialog").get_by_text("0 rules about it stay.")).to_be_visible()
+    api.call("DELETE", "/v1/users/temp")
+    api.post("/v1/users", {"name": "temp", "password": "of somebody else"})
+    tab.confirm("temp", "Delete user")
+    tab.is_changed("temp", "it was deleted, and another one of this name was made")
+    assert api.get("/v1/users/temp")["name"] == "temp"
+    tab.confirm("temp", "Delete user")
+    expect(users.get_by_role("row", name="temp")).to_have_count(0)
+    assert api.call("GET", "/v1/users/temp")[0] == 404
 
 
 def test_without_a_login_nobody_is_asked_for_one(tab: Tab) -> None:

@@ -62,6 +62,26 @@ def test_records_are_shown_by_state(tab: Tab) -> None:
     expect(page.get_by_role("table", name="Records").locator("tbody tr")).to_have_count(2)
 
 
+def test_consumers_are_shown_with_what_they_hold(tab: Tab, api: Api) -> None:
+    api.post("/v1/queues", {"name": "held", "partitions": 1})
+    api.publish("held", *({"value": str(i)} for i in range(4)))
+    with sparrow.sync.connect(api.broker.url, client_name="worker-7") as client, client.queue("held") as jobs:
+        leased = jobs.lease(3)
+        assert len(leased) == 3
+        page = tab.open("queues/held/consumers", "held")
+        row = page.get_by_role("table", name="Consumers").locator("tbody tr")
+        expect(row).to_contain_text("worker-7")
+        expect(row.locator("td").last).to_have_text("3")
+        tab.go("queues/held/records?state=leased")
+        expect(page.get_by_role("table", name="Records").locator("tbody tr")).to_have_count(3)
+        tab.go("queues")
+        expect(page.get_by_role("row", name="held")).to_contain_text("1 ready, 3 leased")
+        for job in leased:
+            job.ack()
+    tab.go("queues/held/consumers")
+    expect(page.get_by_text("Nobody takes from this queue now.")).to_be_visible()
+
+
 def test_parents_are_a_graph_and_a_table(tab: Tab) -> None:
     page = tab.open("queues/family/parents", "family")
     graph = page.get_by_role("img", name="Records and their parents, 3 nodes")
@@ -102,6 +122,19 @@ def test_a_selection_survives_paging_and_is_redriven_with_a_count(tab: Tab, api:
     tab.open("queues/paged", "paged")
     expect(page.get_by_text("3 ready")).to_be_visible()
     assert api.get("/v1/queues/paged")["statistics"]["dead"] == 67
+
+
+def test_a_redrive_shows_its_progress_and_is_stopped(tab: Tab, api: Api) -> None:
+    kill(api, "stopped", 5, "broken")
+    api.post("/v1/queues/stopped/redrive", {"per_second": 0.001})  # started by somebody else
+    page = tab.open("queues/stopped/dead-letters", "stopped")
+    expect(page.get_by_text("Redrive runs: 1 sent back.")).to_be_visible()
+    expect(page.get_by_role("button", name="Redrive all")).to_be_disabled()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("Redrive ended: 1 sent back.")).to_be_visible()
+    expect(page.get_by_role("button", name="Redrive all")).to_be_enabled()
+    assert api.get("/v1/queues/stopped/redrive")["is_running"] is False
+    assert api.get("/v1/queues/stopped")["statistics"]["dead"] == 4
 
 
 def test_one_dead_letter_is_redriven_from_its_drawer_and_seen_at_once(tab: Tab, api: Api) -> None:

@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.console.chromium import Tab, expect
+import sparrow.sync
+from tests.console.chromium import Route, Tab, expect
 from tests.console.site import MESSAGES, SCRIPT, Api
 
 pytestmark = pytest.mark.slow
@@ -18,7 +19,7 @@ def test_list_of_topics_is_filtered_and_leads_to_a_topic(tab: Tab) -> None:
     page = tab.open("topics", "Topics")
     page.get_by_label("Name contains").fill("order")
     expect(page).to_have_url(re.compile(r"search=order"))
-    expect(page.get_by_text("1 topics")).to_be_visible()
+    expect(page.get_by_text("1 topic", exact=True)).to_be_visible()
     page.get_by_role("link", name="orders").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
     expect(page).to_have_title("orders · Sparrow")
@@ -62,12 +63,49 @@ def test_search_finds_by_key_text_and_header_and_its_address_can_be_shared(tab: 
     expect(page.get_by_text("No message fits so far.")).to_be_visible()
 
 
+def test_a_search_is_cancelled_and_goes_on(tab: Tab) -> None:
+    """The broker answers with what it searched in a second; here each answer is held back."""
+    page = tab.page
+    held: list[Route] = []
+
+    def answer(route: Route) -> None:
+        if held or "contains" not in route.request.url:
+            held.append(route)
+            return
+        response = route.fetch()
+        route.fulfill(response=response, json={**response.json(), "left": 60, "total": ALL, "next": "0:1"})
+        held.append(route)
+
+    page.route("**/v1/topics/orders/search*", answer)
+    tab.open("topics/orders?contains=order%22%3A%207", "orders")
+    expect(page.get_by_text(f"searched {ALL - 60} of {ALL}")).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("button", name="Cancel")).to_be_hidden()
+    page.unroute("**/v1/topics/orders/search*")
+    with page.expect_request(lambda request: "from=0%3A1" in request.url):  # where it was left
+        page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_text("These are all.")).to_be_visible()
+
+
 def test_oldest_first_from_an_offset_of_one_partition(tab: Tab, api: Api) -> None:
     page = tab.open("topics/orders?order=oldest&at=offset&value=4&partition=1")
     offsets = page.get_by_role("table", name="Messages").locator("tbody tr td:nth-child(3)")
     expect(offsets.first).to_have_text("4")
     first = api.get("/v1/topics/orders/search?order=oldest&partition=1&from=4&limit=2")["messages"]
     expect(offsets.nth(1)).to_have_text(str(first[1]["offset"]))
+
+
+def test_newest_first_from_a_time(tab: Tab, api: Api) -> None:
+    """Messages of the days before, as an import writes them."""
+    api.post("/v1/topics", {"name": "dated", "partitions": 1})
+    day_ms = 86_400_000
+    api.publish("dated", *({"value": f"day {day}", "timestamp_ms": day * day_ms} for day in (10, 11, 12)))
+    page = tab.open("topics/dated", "dated")
+    page.get_by_label("From").select_option("time")
+    page.get_by_label("Time", exact=True).fill("1970-01-12T12:00:00")
+    page.get_by_role("button", name="Search", exact=True).click()
+    values = page.get_by_role("table", name="Messages").locator("tbody td:nth-child(5)")
+    expect(values).to_have_text(["day 11", "day 10"])
 
 
 def test_drawer_shows_json_binary_tombstones_and_large_values(tab: Tab) -> None:
@@ -198,7 +236,8 @@ def test_partitions_are_added_and_readers_shown(tab: Tab, api: Api) -> None:
     expect(page.get_by_role("table", name="Partitions").locator("tbody tr")).to_have_count(4)
     tab.open("topics/orders/readers")
     expect(page.get_by_role("table", name="Groups")).to_contain_text("billing")
-    tab.open("topics/jobs/readers")
+    expect(page.get_by_role("table", name="Flows")).to_contain_text("shop / clean")
+    tab.go("topics/jobs/readers")
     expect(page.get_by_role("table", name="Queues")).to_contain_text("jobs")
 
 
@@ -282,8 +321,13 @@ def test_scripts_in_names_keys_values_headers_stay_text(tab: Tab) -> None:
 def test_scripts_in_names_of_queues_groups_pipelines_and_errors_stay_text(tab: Tab, api: Api) -> None:
     name = "<img src=x onerror=alert(3)>"
     api.post("/v1/queues", {"name": name, "topics": ["events"], "policy": {"dead_letter_topic": None}})
+    rule = {"resource_type": "Topic", "name": name, "principal": f"User:{name}", "operation": "Read"}
+    api.post("/v1/acls", {"rules": [rule]})
+    quota = {"entity": {"client-id": name}, "values": {"producer_byte_rate": 1e9}}
+    assert api.call("PATCH", "/v1/quotas", quota)[0] == 204
     offsets = [{"topic": "events", "partition": 0, "offset": 0}]
     assert api.call("PUT", f"/v1/groups/{quote(name)}/offsets", {"offsets": offsets})[0] == 204
+    probe = sparrow.sync.connect(api.broker.url, client_name=f"probe {name}")
     for path, words in (
         ("queues", name),
         (f"queues/{quote(name)}", name),
@@ -294,10 +338,15 @@ def test_scripts_in_names_of_queues_groups_pipelines_and_errors_stay_text(tab: T
         ("pipelines", SCRIPT),
         ("queues/jobs/dead-letters", SCRIPT),
         ("", SCRIPT),
+        ("access", f"User:{name}"),
+        ("access/quotas", name),
+        ("settings/log", name),
+        ("connections", f"probe {name}"),
         (f"topics/{quote(name)}", name),
         (f"topics?search={quote(name)}", f"the pattern '*{name}*' may only have"),
     ):
         page = tab.open(path)
         expect(page.locator("main")).to_contain_text(words)
         assert page.locator("main img, main script").count() == 0, path
+    probe.close()
     api.call("DELETE", f"/v1/queues/{quote(name)}")

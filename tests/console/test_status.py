@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +12,15 @@ from sparrow.base.clock import ManualClock
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.status.history import JOINED, LONG_SAMPLES, MAX_QUEUES, SHORT_SAMPLES, Histories, Ring
-from sparrow.broker.status.sampler import Totals, quantile_ms, rates_between
+from sparrow.broker.status.sampler import (
+    GAUGES,
+    QUEUE_GAUGES,
+    QUEUE_RATES,
+    RATES,
+    Totals,
+    quantile_ms,
+    rates_between,
+)
 from sparrow.model.pipelines import Report
 from tests.broker.batches import batch
 
@@ -44,6 +53,20 @@ def test_histories_are_bounded_in_time_and_queues() -> None:
     assert "idle" not in histories.queues
     histories.keep_queues(frozenset({"q7"}))
     assert list(histories.queues) == ["q7"]
+
+
+def test_full_histories_take_about_200_kilobytes() -> None:
+    broker_series, queue_series = [*RATES, *GAUGES], [*QUEUE_RATES, *QUEUE_GAUGES]
+    tracemalloc.start()
+    histories = Histories(broker_series, queue_series)
+    for number in range(SHORT_SAMPLES):
+        histories.add(number, dict.fromkeys(broker_series, 0.5))
+    for queue in range(MAX_QUEUES):
+        for number in range(SHORT_SAMPLES):
+            histories.add_of_queue(str(queue), number, dict.fromkeys(queue_series, 0.5), is_busy=True)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 100_000 < taken < 260_000
 
 
 def test_rates_are_never_negative_and_quantiles_are_bounds() -> None:

@@ -24,6 +24,11 @@ export function bytes(value) {
   return `${value >= 100 || power === 0 ? Math.round(value) : value.toFixed(1)} ${units[power]}`;
 }
 
+/** @param {number | null | undefined} value bytes per second */
+export function byteRate(value) {
+  return value === null || value === undefined ? "–" : `${bytes(value)}/s`;
+}
+
 /** @param {number | null | undefined} ms */
 export function duration(ms) {
   if (ms === null || ms === undefined || ms < 0) return "–";

@@ -35,6 +35,7 @@ export function href(parts, query = {}) {
 export function go(to, { replace = false } = {}) {
   if (to === location.pathname + location.search) return;
   history[replace ? "replaceState" : "pushState"](null, "", to);
+  if (!replace) scrollTo(0, 0);
   route.value = current();
 }
 

@@ -1,9 +1,9 @@
 """Rings of samples: 15 minutes in steps of 5 s, and 24 hours in steps of 5 min. Pure: the caller
 brings the time.
 
-Values are 4-byte floats. The rings of the broker have 14 series (27 KB); up to `MAX_QUEUES` queues
-that did something lately have 4 series of the short ring each (3 KB), 180 KB in all. Nothing of it
-is stored: a restart loses it, and `since_ms` says when that was.
+Values are 4-byte floats. The rings of the broker have 13 series (30 KB); up to `MAX_QUEUES` queues
+that did something lately have 4 series of the short ring each (5 KB), about 200 KB in all. Nothing
+of it is stored: a restart loses it, and `since_ms` says when that was.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHORT_SAMPLES: Final = 180
 LONG_SAMPLES: Final = 288
 JOINED: Final = 60
 """Samples of the short ring whose mean is one of the long ring."""
-MAX_QUEUES: Final = 60
+MAX_QUEUES: Final = 40
 
 
 class Ring:

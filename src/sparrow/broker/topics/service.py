@@ -299,13 +299,15 @@ class TopicService:
         """Return some of the topics that match and that the principal may describe, by name, and
         the number of all. Their logs are opened.
         """
-        seen = self.listing(pattern, principal=principal)
-        found = []
-        for each in seen[skip : skip + limit]:
-            topic = self._topics.find(each.name)
-            if topic is not None:
-                await open_all(topic.partitions)
-                found.append(_overview(topic))
+        allows = self._access.allows
+        seen = [
+            topic
+            for topic in self._topics.matching(pattern, internal=False)
+            if allows(principal, Operation.DESCRIBE, _TOPIC, topic.name)
+        ]
+        shown = seen[skip : skip + limit]
+        await open_all(partition for topic in shown for partition in topic.partitions)
+        found = [_overview(topic) for topic in shown]
         return found, len(seen)
 
     # ── names and ids; no right is needed, as the operations on what they name check it ───────────

@@ -21,7 +21,7 @@ export default function Connections() {
         { name: "Open for", number: true, cell: (each) => duration(each.open_ms) }, { name: "Received", number: true, cell: (each) => bytes(each.received_bytes) },
         may("Alter") && { name: "Close", cell: (each) => html`<${Action} kind="plain" aria-label=${`Close connection ${each.number}`} onClick=${() => close(each.number)}>Close<//>` },
       ]} />
-      <${Pager} skip=${skip} limit=${LIMIT} total=${found.total} noun="connections" onSkip=${(n) => setQuery({ skip: n || "" })} />`}<//>
+      <${Pager} skip=${skip} limit=${LIMIT} total=${found.total} noun="connection" onSkip=${(n) => setQuery({ skip: n || "" })} />`}<//>
     <p class="hint">A closed client usually connects again. Requests of HTTP log in one by one, so their connections have no name.</p>
     <${Commands} commands=${[`curl ${location.origin}/v1/connections`, `curl -X DELETE ${location.origin}/v1/connections/NUMBER`]} />`;
 }

@@ -66,6 +66,7 @@ export function DeadLetters({ queue, path, mayPurge, mayRead, reload }) {
  */
 function Purge({ name, path, letters, where, onClose, onDone }) {
   const isAll = !letters.length && !where.reason && !where.error_contains;
+  const nouns = /** @type {[string, string?]} */ (letters.length ? ["selected dead letter"] : isAll ? ["dead letter"] : ["dead letter of this kind", "dead letters of this kind"]);
   const look = async () => {
     const [queue, groups] = await Promise.all([describe(path), letters.length ? [] : allGroups(path)]);
     const meant = groups.filter((each) => (!where.reason || each.reason === where.reason) && each.error.includes(where.error_contains ?? ""));
@@ -73,7 +74,7 @@ function Purge({ name, path, letters, where, onClose, onDone }) {
   };
   const run = (found) => post(`${path}/dead-letters/purge`, letters.length ? { letters } : { where: body({ ...where, until_ms: found.last_ms + 1 }), all: isAll }, only(found));
   return html`<${Destroy} title="Purge dead letters" name=${name} verb="Purge" look=${look} facts=${queueFacts} run=${run} onDone=${onDone} onClose=${onClose}
-    loss=${(found) => html`<p><strong>${plural(found.number, letters.length ? "selected dead letter" : isAll ? "dead letter" : "dead letter of this kind", letters.length ? "selected dead letters" : isAll ? "dead letters" : "dead letters of this kind")}</strong> will be finished: they cannot be redriven any more. They stay on the dead-letter topic until its retention.</p>`} />`;
+    loss=${(found) => html`<p><strong>${plural(found.number, ...nouns)}</strong> will be finished: they cannot be redriven any more. They stay on the dead-letter topic until its retention.</p>`} />`;
 }
 
 /**

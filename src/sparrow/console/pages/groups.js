@@ -39,13 +39,13 @@ function List() {
     <${Loaded} loaded=${loaded}>${(found) => html`
       <${Table} label="Groups" rows=${found.groups} keyOf=${(each) => each.group} empty=${search ? "No group has such a name." : "There is no group that you may see. A share group is a queue."} columns=${[
         { name: "Group", wide: true, cell: (each) => html`<${Link} to=${href(["groups", each.group])}>${each.group}<//>` },
-        { name: "Kind", cell: (each) => each.type },
-        { name: "State", cell: (each) => html`<${Badge} kind=${each.state === "stable" ? "good" : ""}>${each.state}<//>` },
-        { name: "Members", number: true, cell: (each) => each.members },
         { name: "Lag", number: true, cell: (each) => count(each.lag) },
         { name: "Trend", cell: (each) => trend(each.group, each.lag) },
+        { name: "State", cell: (each) => html`<${Badge} kind=${each.state === "stable" ? "good" : ""}>${each.state}<//>` },
+        { name: "Members", number: true, cell: (each) => each.members },
+        { name: "Kind", cell: (each) => each.type },
       ]} />
-      <${Pager} skip=${skip} limit=${LIMIT} total=${found.total} noun="groups" onSkip=${(n) => setQuery({ skip: n || "" })} />`}<//>
+      <${Pager} skip=${skip} limit=${LIMIT} total=${found.total} noun="group" onSkip=${(n) => setQuery({ skip: n || "" })} />`}<//>
     <${Commands} commands=${["sparrow group list", `curl ${location.origin}/v1/overview/groups`]} />`;
 }
 
@@ -71,7 +71,7 @@ function Group({ name }) {
       <h2>Offsets</h2>
       <${Table} label="Offsets" rows=${group.offsets} keyOf=${(each) => `${each.topic}/${each.partition}`} empty="Nothing was committed." columns=${[
         { name: "Topic", wide: true, cell: (each) => html`<${Link} to=${href(["topics", each.topic])}>${each.topic}<//>` }, { name: "Partition", number: true, cell: (each) => each.partition },
-        { name: "Offset", number: true, cell: (each) => count(each.offset) }, { name: "End", number: true, cell: (each) => count(each.end_offset) }, { name: "Lag", number: true, cell: (each) => count(each.lag) },
+        { name: "Lag", number: true, cell: (each) => count(each.lag) }, { name: "Offset", number: true, cell: (each) => count(each.offset) }, { name: "End", number: true, cell: (each) => count(each.end_offset) },
       ]} />
       <${Commands} commands=${[`sparrow group describe ${shell(name)}`, `sparrow group reset ${shell(name)} TOPIC --to beginning`, `curl ${location.origin}${path}`]} />
       ${asking === "reset" && html`<${Reset} group=${group} path=${path} reload=${loaded.reload} onClose=${() => setAsking("")} />`}

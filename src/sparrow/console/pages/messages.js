@@ -92,7 +92,7 @@ export function columns(onOpen, isNarrow = false) {
  */
 function Search({ topic, query, onOpen }) {
   const [pages, setPages] = useState({ found: /** @type {any[]} */ ([]), next: "", left: -1, total: 0, corrupt: 0 });
-  const [busy, setBusy] = useState(false);
+  const [busy, setBusy] = useState(true);
   const [error, setError] = useState(/** @type {Error | null} */ (null));
   const running = useRef(/** @type {AbortController | null} */ (null));
   const wanted = searchOf(topic, query);
@@ -119,7 +119,7 @@ function Search({ topic, query, onOpen }) {
   useEffect(() => { run(pages); return () => running.current?.abort(); }, []);
   const { found, left, total, corrupt } = pages;
   const isFiltered = query.key || query.contains || query.header;
-  return html`<p class="progress" role="status">
+  return html`<p class="progress" role="status" aria-busy=${busy}>
       ${left >= 0 && `${isFiltered ? `${count(found.length)} found, ` : ""}searched ${count(total - left)} of ${count(total)}`}
       ${corrupt > 0 && ` (${corrupt} batches cannot be read)`}
       ${busy && html` <button type="button" onClick=${cancel}>Cancel</button>`}

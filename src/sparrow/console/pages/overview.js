@@ -1,7 +1,7 @@
 // The overview: is the broker well, and what needs attention?
 import { html } from "../lib.js";
 import { get } from "../api.js";
-import { bytes, count, duration, rate } from "../format.js";
+import { byteRate, bytes, count, duration, rate } from "../format.js";
 import { href, Link, route, setQuery } from "../router.js";
 import { alerts, live, may, me, useData } from "../state.js";
 import { Badge, Commands, Empty, Figure, Heading, Loaded } from "../parts/basics.js";
@@ -63,8 +63,8 @@ function Figures({ status, now }) {
   const connections = Object.entries(now?.connections ?? status.connections);
   const full = status.full_in_ms >= 0 ? `full in ${duration(status.full_in_ms)} at this rate` : `of ${bytes(status.total_bytes)}`;
   return html`<dl class="figures">
-    <${Figure} name="Messages in" value=${rate(rates.messages_in)} note=${`${bytes(rates.bytes_in)}/s`} />
-    <${Figure} name="Messages out" value=${rate(rates.messages_out)} note=${`${bytes(rates.bytes_out)}/s`} />
+    <${Figure} name="Messages in" value=${rate(rates.messages_in)} note=${byteRate(rates.bytes_in)} />
+    <${Figure} name="Messages out" value=${rate(rates.messages_out)} note=${byteRate(rates.bytes_out)} />
     <${Figure} name="Jobs delivered" value=${rate(rates.delivered)} note=${`${rate(rates.acknowledged)} acknowledged`} />
     <${Figure} name="Jobs unfinished" value=${count(now?.unfinished ?? status.unfinished)} to=${href(["queues"])} />
     <${Figure} name="Dead letters" value=${count(now?.dead ?? status.dead)} to=${href(["queues"])} />
@@ -84,7 +84,7 @@ function Charts() {
     <${Loaded} loaded=${history}>${(found) => html`<div class="charts">
       <${Chart} title="Messages per second" times=${found.times_ms} show=${rate}
         series=${[{ name: "in", values: found.series.messages_in }, { name: "out", values: found.series.messages_out }]} />
-      <${Chart} title="Bytes per second" times=${found.times_ms} show=${(v) => `${bytes(v)}/s`}
+      <${Chart} title="Bytes per second" times=${found.times_ms} show=${byteRate}
         series=${[{ name: "in", values: found.series.bytes_in }, { name: "out", values: found.series.bytes_out }]} />
       <${Chart} title="Jobs" times=${found.times_ms} show=${count}
         series=${[{ name: "unfinished", values: found.series.unfinished }, { name: "dead", values: found.series.dead }]} />

@@ -38,7 +38,7 @@ function Pipeline({ name, flows }) {
       { name: "Reads", cell: (each) => each.sources.join(", ") || "–" }, { name: "Writes", cell: (each) => each.target || "–" },
       { name: "Rows/s", number: true, cell: (each) => rate(each.rows_per_second) }, { name: "Rows", number: true, cell: (each) => count(each.rows) },
       { name: "Lag", number: true, cell: (each) => count(each.lag) }, { name: "Batch", number: true, cell: (each) => (each.batch < 0 ? "–" : `${each.batch}, ${duration(each.batch_ms)}`) },
-      { name: "Run since", cell: (each) => time(each.started_ms) }, { name: "Reported", cell: (each) => `${duration(Math.max(0, now.value - each.updated_ms))} ago` },
+      { name: "Run since", cell: (each) => (each.started_ms > 0 ? time(each.started_ms) : "–") }, { name: "Reported", cell: (each) => `${duration(Math.max(0, now.value - each.updated_ms))} ago` },
       { name: "Error", wide: true, cell: (each) => each.error || "–" },
     ]} /></section>`;
 }

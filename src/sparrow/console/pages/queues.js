@@ -30,7 +30,7 @@ function List() {
     <${Loaded} loaded=${loaded}>${(found) => html`
       <${Table} label="Queues" rows=${found.queues} keyOf=${(each) => each.id}
         empty=${search ? "No queue has such a name." : "There is no queue that you may see."} columns=${columns()} />
-      <${Pager} skip=${skip} limit=${LIMIT} total=${found.total} noun="queues" onSkip=${(n) => setQuery({ skip: n || "" })} />
+      <${Pager} skip=${skip} limit=${LIMIT} total=${found.total} noun="queue" onSkip=${(n) => setQuery({ skip: n || "" })} />
     `}<//>
     <${Commands} commands=${["sparrow queue list", `curl ${location.origin}/v1/overview/queues`]} />
     ${creating && html`<${Create} onClose=${() => setCreating(false)} />`}`;

@@ -97,15 +97,18 @@ function Grow({ topic, path, onClose, reload }) {
 
 /** @param {{name: string, path: string}} props */
 function Readers({ name, path }) {
-  const loaded = useData(() => get(`${path}/readers`), [name], { every: 3000 });
+  const loaded = useData(async (signal) => {
+    const [readers, { pipelines }] = await Promise.all([get(`${path}/readers`, {}, signal), get("/v1/pipelines", {}, signal)]);
+    return { ...readers, flows: pipelines.filter((each) => each.sources.includes(name)) };
+  }, [name], { every: 3000 });
   return html`<${Loaded} loaded=${loaded}>${(found) => html`
     <h2>Groups</h2>
     <${Table} label="Groups" rows=${found.groups} keyOf=${(each) => each.group} empty="No group has committed offsets here." columns=${[
       { name: "Group", cell: (each) => html`<${Link} to=${href(["groups", each.group])}>${each.group}<//>`, wide: true },
-      { name: "Kind", cell: (each) => each.type },
+      { name: "Lag", number: true, cell: (each) => count(each.lag) },
       { name: "State", cell: (each) => each.state },
       { name: "Members", number: true, cell: (each) => each.members },
-      { name: "Lag", number: true, cell: (each) => count(each.lag) },
+      { name: "Kind", cell: (each) => each.type },
     ]} />
     <h2>Queues</h2>
     <${Table} label="Queues" rows=${found.queues} keyOf=${(each) => each.id} empty="No queue takes from this topic." columns=${[
@@ -114,6 +117,13 @@ function Readers({ name, path }) {
       { name: "Leased", number: true, cell: (each) => count(each.statistics.leased) },
       { name: "Dead", number: true, cell: (each) => count(each.statistics.dead) },
       { name: "Consumers", number: true, cell: (each) => each.statistics.consumers.length },
+    ]} />
+    <h2>Pipelines</h2>
+    <${Table} label="Flows" rows=${found.flows} keyOf=${(each) => `${each.name}/${each.flow}`} empty="No flow of a pipeline reads this topic." columns=${[
+      { name: "Flow", cell: (each) => html`<${Link} to=${href(["pipelines"])}>${each.name} / ${each.flow}<//>`, wide: true },
+      { name: "Lag", number: true, cell: (each) => count(each.lag) },
+      { name: "State", cell: (each) => each.state },
+      { name: "Writes", cell: (each) => each.target || "–" },
     ]} />
     <${Commands} commands=${[`curl ${location.origin}${path}/readers`]} />`}<//>`;
 }

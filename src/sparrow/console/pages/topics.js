@@ -1,7 +1,7 @@
 // The list of topics; a topic has a page of its own.
 import { html, useState } from "../lib.js";
 import { get, post } from "../api.js";
-import { bytes, count, rate, shell } from "../format.js";
+import { byteRate, bytes, count, rate, shell } from "../format.js";
 import { go, href, Link, route, setQuery } from "../router.js";
 import { may, useData } from "../state.js";
 import { Action, Commands, Field, Heading, Loaded, Pager, SearchField } from "../parts/basics.js";
@@ -38,10 +38,10 @@ function List() {
           { name: "Messages", number: true, cell: (each) => count(each.messages) },
           { name: "Size", number: true, cell: (each) => bytes(each.bytes) },
           { name: "In", number: true, cell: (each) => rate(rates[each.id]?.messages_in) },
-          { name: "In, bytes", number: true, cell: (each) => (rates[each.id] ? `${bytes(rates[each.id].bytes_in)}/s` : "–") },
+          { name: "In, bytes", number: true, cell: (each) => byteRate(rates[each.id]?.bytes_in) },
           { name: "Read", number: true, cell: (each) => rate(rates[each.id]?.messages_out) },
         ]} />
-      <${Pager} skip=${skip} limit=${LIMIT} total=${found.total} noun="topics" onSkip=${(n) => setQuery({ skip: n || "" })} />
+      <${Pager} skip=${skip} limit=${LIMIT} total=${found.total} noun="topic" onSkip=${(n) => setQuery({ skip: n || "" })} />
     `}<//>
     <${Commands} commands=${["sparrow topic list", `curl ${location.origin}/v1/overview/topics`]} />
     ${creating && html`<${Create} onClose=${() => setCreating(false)} />`}`;

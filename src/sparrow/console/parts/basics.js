@@ -1,6 +1,6 @@
 // Small parts that all pages use.
 import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../lib.js";
-import { duration } from "../format.js";
+import { duration, plural } from "../format.js";
 import { Link } from "../router.js";
 import { ageOf, wordsFor } from "../state.js";
 import { Unreachable } from "../api.js";
@@ -141,10 +141,10 @@ export function Empty({ children }) {
  * @param {any} props
  */
 export function Pager({ skip, limit, total, onSkip, noun }) {
-  if (total <= limit && !skip) return html`<p class="pager" role="status">${total} ${noun}</p>`;
+  if (total <= limit && !skip) return html`<p class="pager" role="status">${plural(total, noun)}</p>`;
   const last = Math.min(skip + limit, total);
   return html`<div class="pager">
-    <span role="status">${skip + 1}–${last} of ${total} ${noun}</span>
+    <span role="status">${skip + 1}–${last} of ${plural(total, noun)}</span>
     <button type="button" disabled=${!skip} onClick=${() => onSkip(Math.max(0, skip - limit))}>Previous</button>
     <button type="button" disabled=${last >= total} onClick=${() => onSkip(skip + limit)}>Next</button>
   </div>`;
