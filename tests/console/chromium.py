@@ -22,7 +22,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 WHY_NOT = "chromium is missing; on Debian: apt install chromium"
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 60_000
 """Far more than any step takes: a loaded machine must not fail a test."""
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions"]
 expect.set_options(timeout=TIMEOUT_MS)

@@ -16,7 +16,7 @@ from tests.console.chromium import Page, Tab, expect
 from tests.console.site import Api, fill
 from tests.security.certificates import make_certificates
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PASSWORD = "correct horse"
 TOKENS = {"root": "r-token"}
 USERS = {"root": PASSWORD, "reader": PASSWORD, "nobody": PASSWORD, "guest": PASSWORD}

@@ -12,7 +12,7 @@ from sparrow.testing.running_broker import RunningBroker
 from tests.console.chromium import Page, Tab, expect
 from tests.console.site import Api
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 MAX_FIRST_VIEW_BYTES = 60_000
 
 

@@ -18,7 +18,7 @@ from sparrow.testing.running_broker import RunningBroker
 from tests.console.chromium import DESKTOP, PHONE, Axe, BrowserContext, Page, Tab, expect
 from tests.console.site import Api, fill, report_pipeline
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 PAGES = {
     "overview": "",

@@ -13,7 +13,7 @@ from sparrow.testing.running_broker import RunningBroker
 from tests.console.chromium import Tab, expect
 from tests.console.site import SCRIPT, Api
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def commit(api: Api, group: str, offset: int) -> None:

@@ -11,7 +11,7 @@ import sparrow.sync
 from tests.console.chromium import Tab, expect
 from tests.console.site import JOBS, REJECTED, SCRIPT, Api
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 DEAD = sum(REJECTED.values())
 
 

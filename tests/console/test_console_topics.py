@@ -11,7 +11,7 @@ import sparrow.sync
 from tests.console.chromium import Route, Tab, expect
 from tests.console.site import MESSAGES, SCRIPT, Api
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ALL = MESSAGES + 4
 
 
