@@ -62,7 +62,7 @@ def test_records_are_shown_by_state(tab: Tab) -> None:
     expect(page.get_by_role("table", name="Records").locator("tbody tr")).to_have_count(2)
 
 
-def test_consumers_are_shown_with_what_they_hold(tab: Tab, api: Api) -> None:
+def test_consumers_are_shown_with_their_leases(tab: Tab, api: Api) -> None:
     api.post("/v1/queues", {"name": "held", "partitions": 1})
     api.publish("held", *({"value": str(i)} for i in range(4)))
     with sparrow.sync.connect(api.broker.url, client_name="worker-7") as client, client.queue("held") as jobs:
