@@ -73,7 +73,7 @@ ALL_RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"], "resultTy
 COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast"]}, "resultTypes": ["violations"]}
 BUT_COLOURS = {**ALL_RULES, "rules": {"color-contrast": {"enabled": False}}}
 RULES = {"light-1280": ALL_RULES, "dark-1280": COLOURS, "light-390": BUT_COLOURS, "dark-390": None}
-"""What axe-core looks for: colours are those of the theme, and layout is that of the width."""
+"""Rules of axe-core by look: colours are those of the theme, and layout is that of the width."""
 
 
 @pytest.fixture(scope="module")
