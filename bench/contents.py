@@ -12,7 +12,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "starting": ("startup", "recovery"),
     "client": ("throughput-100B", "throughput-varied", "throughput-1KB", "latency", "connections", "topics"),
     "queue-costs": ("queue-million", "queue-delayed", "queue-parented"),
-    "tasks": ("tasks-schedules",),
+    "tasks": ("tasks", "tasks-schedules"),
     "cluster": (
         "cluster-publish",
         "cluster-consume",

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from sparrow.client.subscription import Subscription
     from sparrow.client.worker import Reject, Retry
     from sparrow.records.record import Record as Message
+    from sparrow.tasks.app import Tasks
+    from sparrow.tasks.jobs import TaskJob
 
 __all__ = [
     "BadInput",
@@ -93,6 +95,8 @@ __all__ = [
     "SparrowError",
     "StaleMember",
     "Subscription",
+    "TaskJob",
+    "Tasks",
     "TimedOut",
     "TopicExists",
     "Unavailable",
@@ -122,6 +126,8 @@ _LOCATIONS = {
     "Reject": ("sparrow.client.worker", "Reject"),
     "Retry": ("sparrow.client.worker", "Retry"),
     "Subscription": ("sparrow.client.subscription", "Subscription"),
+    "TaskJob": ("sparrow.tasks.jobs", "TaskJob"),
+    "Tasks": ("sparrow.tasks.app", "Tasks"),
     "connect": ("sparrow.client.client", "connect"),
 }
 

@@ -31,6 +31,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "topic.add_partitions": {"name": "secret", "total": 9},
     "topic.ensure": {"name": "new"},
     "topic.offsets": {"name": "secret"},
+    "topic.publish_once": {"name": "secret", "once": "x"},
     "topic.delete_records": {"name": "secret", "offsets": {0: 0}},
     "topic.skip_batch": {"name": "secret", "partition": 0, "offset": 0},
     "group.list": {},

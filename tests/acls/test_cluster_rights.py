@@ -237,6 +237,7 @@ OR_ON_A_TOPIC: Final = {
     "HTTP GET /v1/topics/{topic}/readers",
     "native topic.create",
     "native topic.ensure",
+    "native topic.publish_once",
     "native topic.delete",
     "native topic.skip_batch",
     "native queue.create",

@@ -71,6 +71,7 @@ OTHERS = {
     "topic.describe",
     "topic.list",
     "topic.offsets",
+    "topic.publish_once",
     "topic.watch",
     "topic.weigh",
     "topic.reach",

@@ -17,7 +17,8 @@ ONLY_ASYNC = {
     "Channel": {"subscription"},
     "Client": {"abandon", "queue_with", "shutdown", "subscription"},
     "Producer": {
-        "abandon", "failed", "failure", "pending_bytes", "send_nowait", "settled", "too_large", "topic_gone",
+        "abandon", "alike", "failed", "failure", "pending_bytes", "room", "send_nowait",
+        "settled", "too_large", "topic_gone",
     },
     "Queue": {"abandon", "leased", "more", "prefetcher", "topic"},
     "Subscription": {

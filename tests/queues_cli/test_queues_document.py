@@ -153,6 +153,7 @@ def test_every_setting_is_documented_with_its_option_and_default() -> None:
     defaults = dict(policy_rows(QueuePolicy().settings())) | {
         "dead_letter_topic": "QUEUE.dead",
         "jitter": "0",
+        "rate": "0",
     }
     assert told == {
         **{word: (f"--{word.replace('_', '-')}", defaults[word]) for word in OPTIONS},

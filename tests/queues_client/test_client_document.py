@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import sparrow
 from sparrow.client.client import Client
 from tests.client.frontends import Frontend
@@ -55,6 +57,21 @@ async def test_the_async_examples_work(client: Client) -> None:
             await queue.publish(b"to: carol")
             await function_of(working, names)()
             assert sent == [b"to: alice", b"to: carol"]
+
+
+async def test_requests_with_replies_and_publishing_once(
+    client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names: dict[str, Any] = {"client": client}
+    async with asyncio.timeout(60):
+        await function_of(*examples("reply"), names)()
+        working = asyncio.create_task(client.run_workers(handle_signals=False))
+        await function_of(*examples("request"), names)()
+        await client.stop_workers()
+        await working
+        for _ in range(2):
+            await function_of(*examples("once"), names)()
+    assert capsys.readouterr().out == "b'7.50'\n0 False\n0 True\n"
 
 
 async def test_the_blocking_example_works(client: Client, frontend: Frontend) -> None:

@@ -91,7 +91,7 @@ ALLOWED_CLASSES: Final = {
         "QueueChannel", "Route",
     },
     "public names of a package, or of schemas in the OpenAPI document": {
-        "Admission", "Broker", "Deletion", "Failure", "Progress",
+        "Admission", "Broker", "Deletion", "Failure", "Progress", "Result", "Task",
     },
 }  # fmt: skip
 """Public classes of one name in several modules, by the reason."""

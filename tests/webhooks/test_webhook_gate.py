@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.clock import ManualClock
+from sparrow.broker.token_bucket import TokenBucket
 from sparrow.broker.webhooks.endpoint import EndpointSettings
 from sparrow.frontends.webhook.breaker import LONGEST_WAIT_S, Breaker
 from sparrow.frontends.webhook.gate import DeliveryGate
-from sparrow.frontends.webhook.token_bucket import TokenBucket
 
 URL = "https://example.org"
 

@@ -163,6 +163,12 @@ class QueuePolicy:
     max_leased: int = setting(
         integer(1, 10_000_000), 100_000, help="Records that all consumers may hold leased."
     )
+    rate: float = setting(
+        decimal(0, 1_000_000),
+        0.0,
+        help="Deliveries per second at most, over all consumers; 0: no limit.",
+        metavar="RATE",
+    )
     order: str = setting(
         choice(*ORDERS),
         "none",

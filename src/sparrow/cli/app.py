@@ -28,6 +28,7 @@ from sparrow.cli import (
     top,
     topics,
     users,
+    worker,
 )
 from sparrow.cli.exits import DEBUG_VARIABLE, reader_gone
 from sparrow.cli.login_options import take_login_options
@@ -78,6 +79,7 @@ app.add_typer(logdump.app, name="log")
 app.add_typer(config.app, name="config")
 app.add_typer(bench.app, name="bench")
 app.add_typer(cluster.app, name="cluster")
+app.command("worker")(worker.worker)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 

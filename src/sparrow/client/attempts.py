@@ -62,11 +62,16 @@ class Attempts:
         which = f"attempt {count} of {limit}" if limit else f"attempt {count}"
         return self._over(which, {"attempt": count, "attempts": limit or None})
 
+    @property
+    def dead_letters(self) -> str | None:
+        """The dead-letter topic of the queue, or None."""
+        topic: str | None = self._policy.get("dead_letter_topic", "")
+        return f"{self._queue}.dead" if topic == "" else topic
+
     def _over(self, which: str, fields: dict[str, object]) -> Outlook:
-        topic = self._policy.get("dead_letter_topic", "")
+        topic = self.dead_letters
         if topic is None:
             return Outlook(f"{which}, it is dropped: the queue has no dead letters", True, True, fields)
-        topic = topic or f"{self._queue}.dead"
         return Outlook(
             f"{which}, it goes to the dead letters {topic!r}", True, True, {**fields, "dead_letters": topic}
         )

@@ -19,8 +19,9 @@ from sparrow.client.job_batch import LeasedBatch, reported
 from sparrow.client.settlements import ACK, EXTEND, NACK, REJECT, RELEASE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
+    from sparrow.client.batch import RecordMetadata
     from sparrow.client.lease import Lease, LeaseOwner
     from sparrow.client.settlements import SettlementKey
     from sparrow.records.record import Record
@@ -141,6 +142,26 @@ class BlockingJob(LeasedRecord):
     def extend(self, seconds: float | None = None) -> None:
         """Let the lease end `seconds` from now (None: the queue's lease time)."""
         self._bridge.run(self._extended(seconds))
+
+    def reply(
+        self,
+        value: bytes | None,
+        *,
+        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
+    ) -> RecordMetadata:
+        """Reply to the request that the job is (`Client.request`). The job is settled as any
+        other.
+        """
+        return self._bridge.run(self._publish_reply(value, headers))
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        """Report the progress of a task's job; jobs of this class have none. Raises as the async
+        `progress`.
+        """
+        raise InvalidArgument(
+            f"a progress of {fraction} {text!r} was reported for a job that no task runs; it is for tasks "
+            "with results=True"
+        )
 
     def ack_nowait(self) -> None:
         self._post(self.lease.ack_key)

@@ -14,9 +14,12 @@ import asyncio
 import weakref
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from sparrow.base.clock import SystemClock
 from sparrow.base.errors import InvalidArgument
 from sparrow.client.admin import Admin
+from sparrow.client.admin_base import result_as
 from sparrow.client.job import Job
+from sparrow.client.message import as_bytes, checked_parts
 from sparrow.client.msbq_channel import Channel
 from sparrow.client.options import (
     Acks,
@@ -34,6 +37,9 @@ from sparrow.client.options import (
 from sparrow.client.policy import queue_options, settings_of
 from sparrow.client.producer import Producer
 from sparrow.client.queue import Queue
+from sparrow.client.replies import Replies
+from sparrow.client.results import OncePublished
+from sparrow.client.schedule import Schedule, with_schedule
 from sparrow.client.session import Session
 from sparrow.client.signals import listening
 from sparrow.client.subscription import Subscription
@@ -49,11 +55,11 @@ if TYPE_CHECKING:
     from sparrow.client.options import OnRefused, QueueOptions
     from sparrow.client.policy import Policy
     from sparrow.client.queue import OnFailure
-    from sparrow.client.schedule import Schedule
     from sparrow.client.subscription import OnAssigned, OnRevoked
     from sparrow.client.worker import AnyHandler, RetryDelay
     from sparrow.records.compression import Compression
     from sparrow.records.readable import OnCorrupt
+    from sparrow.records.record import Record
     from sparrow.records.topic_partition import TopicPartition
 
 DEFAULT_URL = "sparrow://127.0.0.1:9094"
@@ -70,6 +76,8 @@ class Client:
         self._channels: list[Channel] = []
         self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
         self._workers = WorkerSet()
+        self._replies: Replies | None = None
+        self._requested: dict[str, Queue] = {}
         self.admin = Admin(session)
         self.make_job: Callable[..., LeasedRecord] = Job
         """Makes the jobs of queues; the client for threads has its own."""
@@ -121,6 +129,81 @@ class Client:
             topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition, **schedule
         )
         return await delivery
+
+    async def publish_once(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        once: str,
+        window_s: float | None = None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
+        **schedule: Unpack[Schedule],
+    ) -> OncePublished:
+        """Publish a message, unless this user published one with the same text `once` to the topic
+        within the window; return the position of that first message. Repeating the call after an
+        error is safe.
+
+        Args:
+            once: at most 500 characters.
+            window_s: seconds; at most, and by default, the broker's `http.idempotency_window` (a
+                day).
+            schedule: as for `publish`.
+
+        Raises:
+            InvalidArgument: an argument has a wrong type or value.
+            SparrowError: the error that kept the message from being written.
+        """
+        if value is not None:
+            value = as_bytes("value", value)
+        key, plain, _ = checked_parts(key, headers)
+        if schedule:
+            plain = with_schedule(plain, schedule, SystemClock().wall_ms())
+        arguments = {
+            "name": topic,
+            "once": once,
+            "value": value,
+            "key": key,
+            "headers": [list(pair) for pair in plain],
+            "window_ms": 0 if window_s is None else max(1, round(window_s * 1000)),
+        }
+        return result_as(
+            OncePublished, await self._session.call("topic.publish_once", arguments, is_read=True)
+        )
+
+    async def request(
+        self,
+        queue: str,
+        value: bytes | None,
+        timeout_s: float = 30.0,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
+        **schedule: Unpack[Schedule],
+    ) -> Record:
+        """Publish a message to a queue, and wait for the reply of its job (`Job.reply`); return the
+        reply's message.
+
+        Args:
+            timeout_s: limit of the wait, in seconds; a job that has not begun by then expires,
+                unless `ttl_ms` or `expires_at` say otherwise.
+            schedule: as for `publish`.
+
+        Raises:
+            TimedOut: there is no reply in time.
+            SparrowError: as `Queue.publish`; the topic of the replies cannot be created or read.
+        """
+        self._session.check_loop()
+        if self._replies is None:
+            self._replies = Replies(self.admin, self.subscribe)
+        found = self._requested.get(queue)
+        if found is None:
+            found = self._requested[queue] = self.queue(queue)
+        options: dict[str, Any] = {"key": key, **schedule}
+        if "expires_at" in schedule:
+            options["ttl_ms"] = None
+        return await self._replies.request(found.publish, value, timeout_s, headers, options)
 
     async def _publisher(self, acks: int) -> Producer:
         """Return the producer that all publishes with the same `acks` share; the first call opens
@@ -422,6 +505,8 @@ class Client:
         self._session.check_loop()
         try:
             await self._workers.stop(self._session.options.close_timeout_s)
+            if self._replies is not None:
+                await self._replies.close()
             for subscription in list(self._subscriptions):
                 await subscription.close()
             left = await asyncio.gather(*(q.close() for q in list(self._queues)), return_exceptions=True)
@@ -459,6 +544,8 @@ class Client:
             return
         try:
             await self._workers.stop(0)
+            if self._replies is not None:
+                await self._replies.close()
             for subscription in list(self._subscriptions):
                 await subscription.abandon()
             await asyncio.gather(*(q.abandon() for q in list(self._queues)), return_exceptions=True)

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import ConnectionLost, NotLeased, SparrowError, TimedOut, from_code
+from sparrow.base.errors import ConnectionLost, InvalidArgument, NotLeased, SparrowError, TimedOut, from_code
 from sparrow.base.forks import used_after_fork, watch
 from sparrow.client.batch import copy_of
 from sparrow.client.lease import Lease, LeaseTable
@@ -35,8 +35,9 @@ from sparrow.protocol.native.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
+    from sparrow.client.batch import RecordMetadata
     from sparrow.client.connection import Connection
     from sparrow.client.options import QueueOptions
     from sparrow.client.session import Session
@@ -50,6 +51,10 @@ _logger = logging.getLogger("sparrow.client")
 _MIN_SWEEP_S = 0.01
 _MAX_SWEEP_S = 5.0
 _CLOSED_TIMEOUT_S = 1.0
+
+
+async def _no_publish(*_: object, **__: object) -> RecordMetadata:
+    raise InvalidArgument("this queue cannot publish")
 
 
 class Consumer:
@@ -82,6 +87,8 @@ class Consumer:
         self.connection: Connection | None = None
         self.channel = 0
         self._call_timeout_s = session.options.call_timeout_s
+        self.publish: Callable[..., Awaitable[RecordMetadata]] = _no_publish
+        """Publishes the replies of jobs; set by the queue."""
         self.report = on_failure
         """Called with a settlement that is not awaited and had no effect."""
         self._settlements = Settlements(on_failure)

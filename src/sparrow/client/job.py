@@ -9,15 +9,19 @@ time raises `NotLeased`. The `_nowait` methods return nothing: failures go to th
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument, NotLeased
+from sparrow.client.reply_target import reply_target
 from sparrow.client.settlements import ACK, EXTEND, NACK, QUIET, REJECT, RELEASE
 from sparrow.records.wellknown import MESSAGE_ID, parse_text
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
 
+    from sparrow.client.batch import RecordMetadata
     from sparrow.client.lease import Lease
     from sparrow.client.settlements import SettlementKey
     from sparrow.records.record import Record
@@ -158,6 +162,17 @@ class LeasedRecord:
         return f"<{type(self).__name__} {self._position} of {where}, {state}>"
 
     @property
+    def log_fields(self) -> dict[str, object]:
+        """Return the fields that log lines of workers have."""
+        return {
+            "queue": self.queue,
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "delivery_count": self.delivery_count,
+        }
+
+    @property
     def _state(self) -> str:
         if self._settled_by != OPEN:
             return _WORDS.get(self._settled_by, "settled")
@@ -207,6 +222,16 @@ class LeasedRecord:
 
     def reject_key(self, reason: str) -> SettlementKey:
         return self.lease.key(REJECT, -1, wire_text(reason))
+
+    async def _publish_reply(
+        self,
+        value: bytes | None,
+        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None,
+    ) -> RecordMetadata:
+        """Publish a reply to this job. Loop thread only. Raises as `Job.reply`."""
+        topic, own = reply_target(self.record.headers)
+        given = list(headers.items() if isinstance(headers, Mapping) else headers or ())
+        return await self.lease.owner.publish(topic, value, headers=[*given, *own])
 
     def release_quietly(self) -> None:
         """Release the job unless it is settled; an expired lease is no error. Loop thread only."""
@@ -261,6 +286,30 @@ class Job(LeasedRecord):
         future = self.lease.owner.loop.create_future()
         self.lengthen(seconds, future)
         return future
+
+    async def reply(
+        self,
+        value: bytes | None,
+        *,
+        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
+    ) -> RecordMetadata:
+        """Reply to the request that the job is (`Client.request`). The job is settled as any other.
+
+        Raises:
+            InvalidArgument: the message asks for no reply. SparrowError: as `Client.publish`.
+        """
+        return await self._publish_reply(value, headers)
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        """Report the progress of a task's job (`TaskJob.progress`); others have none.
+
+        Raises:
+            InvalidArgument: this is no job of a task.
+        """
+        raise InvalidArgument(
+            f"a progress of {fraction} {text!r} was reported for a job that no task runs; it is for tasks "
+            "with results=True"
+        )
 
     def ack_nowait(self) -> None:
         self.settle(self.lease.ack_key, None)

@@ -19,9 +19,10 @@ from sparrow.records.readable import decode_batches
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from sparrow.base.errors import CorruptBatch, SparrowError
+    from sparrow.client.batch import RecordMetadata
     from sparrow.client.settlements import Part, SettlementKey
     from sparrow.protocol.native.messages import Leased
     from sparrow.records.record import Record
@@ -48,6 +49,7 @@ class LeaseOwner(Protocol):
 
     loop: asyncio.AbstractEventLoop
     lease_s: float
+    publish: Callable[..., Awaitable[RecordMetadata]]
 
     def submit(self, lease: Lease, key: SettlementKey, first: int, last: int, outcome: object) -> None:
         """Settle the records `first` to `last`.

@@ -29,6 +29,8 @@ class Policy(TypedDict, total=False):
     jitter: float
     prefetch: int
     max_leased: int
+    rate: float
+    """Deliveries per second; 0: no limit."""
     order: Literal["none", "key", "parented"]
     expiry: Duration
     dead_letter_topic: str | None

@@ -312,10 +312,7 @@ class Producer:
                 ConnectionLost: as `send`.
         """
         if self._pending_bytes >= self._max_pending_bytes or self._room_waiters:
-            raise Overloaded(
-                f"the producer has {self._pending_bytes} bytes unconfirmed, its limit is "
-                f"{self._max_pending_bytes}; wait (send does), or raise max_pending_bytes"
-            )
+            raise self._no_room()
         if value is not None and type(value) is not bytes:
             value = as_bytes("value", value)
         key, plain_headers, extra_bytes = checked_parts(key, headers)
@@ -326,6 +323,50 @@ class Producer:
         self._pending_bytes += size_bytes + ROOM_OVERHEAD_BYTES
         return self._take(
             self._accumulator(topic), value, key, plain_headers, timestamp_ms, partition, size_bytes
+        )
+
+    def alike(
+        self,
+        topic: str,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
+        **schedule: Unpack[Schedule],
+    ) -> Callable[[bytes], Delivery]:
+        """Return a function that accepts messages which differ in their value alone, as
+        `send_nowait`; all else is checked once, here.
+
+        Raises:
+            InvalidArgument: as `send_nowait`.
+        """
+        key, plain_headers, extra_bytes = checked_parts(key, headers)
+        if schedule:
+            plain_headers, more_bytes = self._scheduled(plain_headers, schedule)
+            extra_bytes += more_bytes
+        extra_bytes += RECORD_OVERHEAD_BYTES
+        accumulator = self._accumulator(topic)
+
+        def send(value: bytes) -> Delivery:
+            nonlocal accumulator
+            if self._pending_bytes >= self._max_pending_bytes or self._room_waiters:
+                raise self._no_room()
+            if not accumulator.queues:  # not known yet, or the topic is gone
+                accumulator = self._accumulator(topic)
+            size_bytes = len(value) + extra_bytes
+            self._pending_bytes += size_bytes + ROOM_OVERHEAD_BYTES
+            return self._take(accumulator, value, key, plain_headers, None, None, size_bytes)
+
+        return send
+
+    async def room(self) -> None:
+        """Wait until there is room for another message. Raises as `send`."""
+        if self._pending_bytes >= self._max_pending_bytes or self._room_waiters:
+            await self._wait_for_room(0)
+
+    def _no_room(self) -> Overloaded:
+        return Overloaded(
+            f"the producer has {self._pending_bytes} bytes unconfirmed, its limit is "
+            f"{self._max_pending_bytes}; wait (send does), or raise max_pending_bytes"
         )
 
     def _scheduled(self, headers: Headers, schedule: Schedule) -> tuple[Headers, int]:

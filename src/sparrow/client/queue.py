@@ -259,10 +259,12 @@ class Queue:
             on_failure=self._failed,
             make_job=self._make_job,
         )
+        self._prefetcher.publish = self._publish
         return self._prefetcher
 
     def _make_leaser(self) -> Leaser:
         self._leaser = Leaser(self._session, self.name, self.options, _new_id(), on_failure=self._failed)
+        self._leaser.publish = self._publish
         return self._leaser
 
     async def _opened(self, consumer: AnyConsumer | None, make: Callable[[], AnyConsumer]) -> AnyConsumer:

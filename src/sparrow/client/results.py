@@ -27,6 +27,7 @@ from sparrow.model.sinks import SinkDescription, StageDescription
 from sparrow.model.status import Attention, BrokerHistory, BrokerStatus, MessageRates
 from sparrow.model.topics import (
     ConfigEntry,
+    OncePublished,
     PartitionDescription,
     PartitionOffset,
     RemovedBatch,
@@ -48,6 +49,7 @@ __all__ = [
     "GroupPosition",
     "MemberDescription",
     "MessageRates",
+    "OncePublished",
     "PartitionDescription",
     "PartitionOffset",
     "PeekedRecord",

@@ -211,7 +211,11 @@ class Worker:
 
     async def _read_policy_quietly(self, queue: Queue) -> None:
         with suppress(SparrowError):
-            self._attempts = Attempts(self.queue_name, (await queue.describe()).policy)
+            self._attempts = self._new_attempts((await queue.describe()).policy)
+
+    def _new_attempts(self, policy: Mapping[str, Any]) -> Attempts:
+        """Return what log lines say of attempts, by the queue's policy."""
+        return Attempts(self.queue_name, policy)
 
     def _refresh_policy(self) -> None:
         """Read the policy again if it may have changed."""
@@ -346,7 +350,7 @@ class Worker:
                 error=_text_of(error),
                 cause=error,
             )
-        elif isinstance(error, (Reject, *self.options.reject_on)):
+        elif isinstance(error, Reject) or self._gives_up(job, error):
             reason = _message_of(error) if isinstance(error, Reject) else _text_of(error)
             _log(
                 logging.WARNING,
@@ -368,6 +372,10 @@ class Worker:
             delay_s = self._delay_s(job, error)
             self._log_failure(job, self._attempts.failed(job, delay_s), error)
             self._settle(job, job.nack_key(delay_s, _text_of(error)))
+
+    def _gives_up(self, job: LeasedRecord, error: BaseException) -> bool:  # noqa: ARG002 - tasks need the job
+        """Return True if a job is rejected after this error."""
+        return isinstance(error, self.options.reject_on)
 
     def _log_failure(self, job: LeasedRecord, outlook: Outlook, error: BaseException) -> None:
         """Log a failure in one line, with the whole traceback if no later attempt would show it."""
@@ -615,14 +623,7 @@ def _log(
     if not _logger.isEnabledFor(level):
         return
     if job is not None:
-        fields = {
-            "queue": job.queue,
-            "topic": job.topic,
-            "partition": job.partition,
-            "offset": job.offset,
-            "delivery_count": job.delivery_count,
-            **fields,
-        }
+        fields = {**job.log_fields, **fields}
     line = " ".join(f"{name}={value!r}" for name, value in fields.items())
     text = event if outlook is None else f"{event}, {outlook.text}"
     more = {} if outlook is None else outlook.fields

@@ -74,3 +74,13 @@ class RemovedBatch(Result, frozen=True):
     size_bytes: int
     reason: str
     """The reason why its records could not be read; "" if they could."""
+
+
+class OncePublished(Result, frozen=True):
+    """The position of a message that was published once for a text."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    is_repeat: bool
+    """True if an earlier publish with the same text stored it, and this one stored nothing."""

@@ -55,6 +55,8 @@ class Client(BlockingPart[AsyncClient]):
         return self._inner.is_connected
 
     publish = blocking(AsyncClient.publish)
+    publish_once = blocking(AsyncClient.publish_once)
+    request = blocking(AsyncClient.request)
     producer = wrapped(AsyncClient.producer, Producer, _CALLBACKS)
     subscribe = wrapped(AsyncClient.subscribe, Subscription, _CALLBACKS)
     queue = wrapped(AsyncClient.queue, Queue, _CALLBACKS)

@@ -124,6 +124,11 @@ class IdempotencyKeys:
         return self._total
 
     @property
+    def window_ms(self) -> int:
+        """The longest time for which a key is kept."""
+        return self._window_ms
+
+    @property
     def in_use(self) -> int:
         """The number of keys whose publish is under way."""
         return len(self._locks)
@@ -161,7 +166,7 @@ class IdempotencyKeys:
             IdempotencyKeyReused: it belongs to another request. DirectoryUnreadable, NewerFormat
         """
         entry = await self._meta.get(stored_publish.KIND, key.digest)
-        return None if entry is None or self._is_over(entry) else self._checked(key, entry)
+        return None if entry is None or self._is_over(entry, key) else self._checked(key, entry)
 
     async def claim(self, key: IdempotencyKey, planned: StoredPublish) -> Claim:
         """Claim a key for the planned publish. If the same request has it already, return that
@@ -179,7 +184,7 @@ class IdempotencyKeys:
             if taken is not None:
                 return taken
             entry = await self._meta.get(stored_publish.KIND, key.digest)
-            if entry is not None and not self._is_over(entry):
+            if entry is not None and not self._is_over(entry, key):
                 return self._checked(key, entry)
             version = ABSENT if entry is None else entry.version
             if entry is None and refusal is not None:
@@ -235,8 +240,9 @@ class IdempotencyKeys:
         """
         await find_batches(self._topics, claim.kept)
 
-    def _is_over(self, entry: Entry) -> bool:
-        return stored_publish.decode(entry).created_ms <= self._clock.wall_ms() - self._window_ms
+    def _is_over(self, entry: Entry, key: IdempotencyKey) -> bool:
+        window_ms = key.window_ms or self._window_ms
+        return stored_publish.decode(entry).created_ms <= self._clock.wall_ms() - window_ms
 
     def _checked(self, key: IdempotencyKey, entry: Entry) -> Claim:
         kept = stored_publish.decode(entry)

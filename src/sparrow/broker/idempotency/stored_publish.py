@@ -40,6 +40,8 @@ class IdempotencyKey(NamedTuple):
     text: str
     fingerprint: bytes
     """Digest of everything by which two requests differ."""
+    window_ms: int = 0
+    """The key is free again after this time; 0: after the window of all keys."""
 
     @property
     def digest(self) -> str:

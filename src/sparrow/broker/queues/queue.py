@@ -34,6 +34,7 @@ from sparrow.broker.queues.rules.state import QueueState
 from sparrow.broker.queues.scan.scanner import Scanner
 from sparrow.broker.queues.source import QueueSource
 from sparrow.broker.queues.waiters import Waiters
+from sparrow.broker.token_bucket import TokenBucket
 from sparrow.records.batch import split as batches_of
 from sparrow.records.readable import FAIL, corruption_of
 
@@ -122,6 +123,8 @@ class Queue:
         self.writer = StateWriter(store, self.snapshot.collect, self.scanner.go_on)
         self.state.is_behind = lambda: not self.scanner.is_idle
         self._waiters = {name: Waiters(self.wake) for name in self.state.subscribers}
+        self._buckets: dict[str, TokenBucket] = {}
+        """Deliveries that the policy's rate allows, by subscriber."""
         self._deliveries: set[_Delivery] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -256,6 +259,11 @@ class Queue:
             subscriber.room(consumer.id, consumer.prefetch),
             max(1, max_bytes // self._mean_bytes()),
         )
+        bucket = self._bucket(consumer.subscriber)
+        if bucket is not None and limit > 0:
+            limit = bucket.allowance(self._clock.monotonic(), limit)
+            if limit <= 0:
+                self._arm()
         if limit <= 0:
             return []
         numbers = None
@@ -271,7 +279,20 @@ class Queue:
         )
         if grants:
             self.scanner.consumed()
+            if bucket is not None:
+                taken = sum(grant.end - grant.first for grant in grants)
+                bucket.take(self._clock.monotonic(), taken)
         return grants
+
+    def _bucket(self, subscriber: str) -> TokenBucket | None:
+        """Return the token bucket of a subscriber, or None if the policy has no rate."""
+        rate = self.definition.policy.rate
+        if not rate:
+            return None
+        bucket = self._buckets.get(subscriber)
+        if bucket is None or bucket.rate != rate:
+            bucket = self._buckets[subscriber] = TokenBucket(rate, self._clock.monotonic())
+        return bucket
 
     def _mean_bytes(self) -> int:
         return (
@@ -494,6 +515,9 @@ class Queue:
             or subscriber.room(consumer.id, consumer.prefetch) <= 0
         ):
             return False
+        bucket = self._bucket(consumer.subscriber)
+        if bucket is not None and not bucket.allowance(self._clock.monotonic(), 1):
+            return False
         if sources is None:
             return True
         return any(self.sources[number].key in sources for _, number, _ in subscriber.ready.peek())
@@ -642,10 +666,10 @@ class Queue:
 
     def _arm(self) -> None:
         due_ms, due_wall_ms = self.state.next_times()
-        if due_ms is None and due_wall_ms is None:
+        delays = [_LONGEST_SLEEP_S, *self._rate_delays()]
+        if due_ms is None and due_wall_ms is None and len(delays) == 1:
             return
         now_ms, wall_ms = self.now()
-        delays = [_LONGEST_SLEEP_S]
         if due_ms is not None:
             delays.append((due_ms - now_ms) / 1000)
         if due_wall_ms is not None:
@@ -658,6 +682,18 @@ class Queue:
             self._timer.cancel()
         self._timer_at = at
         self._timer = loop.call_at(at, self.tick)
+
+    def _rate_delays(self) -> list[float]:
+        """Return how long subscribers must wait that have ready records and may start none now."""
+        if not self.definition.policy.rate:
+            return []
+        now_s = self._clock.monotonic()
+        delays = [
+            bucket.wait_s(now_s)
+            for name, bucket in self._buckets.items()
+            if name in self.state.subscribers and len(self.state.subscribers[name].ready)
+        ]
+        return [delay_s for delay_s in delays if delay_s > 0]
 
     def housekeep(self) -> None:
         """Sample the rates, and finish records that retention deleted. Call it periodically."""

@@ -28,6 +28,7 @@ from sparrow.frontends.admin import (
     sinks,
     status,
     topics,
+    unique_publishes,
     users,
     watches,
     webhooks,
@@ -92,6 +93,9 @@ OPERATIONS: Final = (
         _topic("GET", _TOPIC, result=TopicDescription, tag_of=topic_tag),
     ),
     AdminOperation("topic.ensure", Named, topics.ensure, "Write Topic"),
+    AdminOperation(
+        "topic.publish_once", unique_publishes.PublishOnce, unique_publishes.publish, "Write Topic"
+    ),
     AdminOperation(
         "topic.configure", topics.ConfigureTopic, topics.configure, "AlterConfigs Topic",
         _topic("PATCH", _TOPIC, result=TopicDescription, body=topics.TopicSettings),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparrow.broker.token_bucket import TokenBucket
 from sparrow.frontends.webhook.breaker import Breaker
-from sparrow.frontends.webhook.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from sparrow.broker.webhooks.endpoint import EndpointSettings

@@ -1,4 +1,6 @@
-"""A token bucket: limits the deliveries per second of an endpoint. Pure; time is passed in."""
+"""A token bucket: limits the deliveries per second of a queue or of an endpoint. Pure; time is
+passed in.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ class TokenBucket:
         self._refill(now_s)
         return min(limit, int(self._tokens + 1e-9))
 
-    def take(self, now_s: float) -> None:
-        """Take a token: a delivery starts."""
+    def take(self, now_s: float, count: int = 1) -> None:
+        """Take tokens: as many deliveries start."""
         if self.rate:
             self._refill(now_s)
-            self._tokens -= 1
+            self._tokens -= count
 
     def wait_s(self, now_s: float) -> float:
         """Return how long until a delivery may start; 0: now."""

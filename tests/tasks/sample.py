@@ -1,0 +1,154 @@
+"""An app for tests; worker processes import it, too."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pydantic
+
+import sparrow
+from sparrow.tasks import current_job
+
+REQUEST: ContextVar[str] = ContextVar("request")
+
+app = sparrow.Tasks("sample", context=[REQUEST], queues={"quick": {"lease": "5s"}})
+
+
+@dataclass
+class Address:
+    street: str
+    number: int
+
+
+class Item(msgspec.Struct):
+    name: str
+    count: int = 1
+
+
+class Customer(pydantic.BaseModel):
+    name: str
+    age: int
+
+
+@app.task(results=True, retries=0)
+async def describe(
+    address: Address, items: list[Item], customer: Customer, *, job: sparrow.Job
+) -> dict[str, object]:
+    assert isinstance(address, Address)
+    assert isinstance(items[0], Item)
+    assert isinstance(customer, Customer)
+    return {"street": address.street, "items": len(items), "age": customer.age, "attempt": job.delivery_count}
+
+
+@app.task(results=True, retries=0)
+def add(first: int, second: int = 10) -> int:
+    return first + second
+
+
+@app.task(results=True, retries=0)
+async def total(numbers: list[int | None]) -> int:
+    return sum(number or 0 for number in numbers)
+
+
+@app.task(results=True, retries=0)
+async def one() -> int:
+    return 1
+
+
+@app.task(results=True, retries=2, backoff_delay="10ms")
+async def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+@app.task(results=True, retries=3)
+async def fail_once(path: str) -> int:
+    if is_first(path):
+        raise ValueError("the first time")
+    return current_job().attempt
+
+
+@app.task(results=True, retries=0)
+async def unencodable() -> object:
+    return {object()}
+
+
+@app.task(results=True, retries=0, timeout="200ms")
+async def slow() -> None:
+    await asyncio.sleep(60)
+
+
+@app.task(results=True, retries=0, timeout="200ms")
+def slow_thread() -> None:
+    time.sleep(0.5)
+
+
+@app.task(results=True, retries=0, executor="process", queue="processes")
+def process_id(*, job: sparrow.TaskJob) -> int:
+    job.progress(0.5, "half of it")
+    return os.getpid()
+
+
+@app.task(results=True, retries=0, executor="process", timeout="300ms", queue="processes")
+def slow_process() -> None:
+    time.sleep(60)
+
+
+@app.task(
+    results=True, retries=0, executor="process", timeout="200ms", hard_timeout="500ms", queue="processes"
+)
+def stubborn() -> None:
+    while True:
+        with contextlib.suppress(TimeoutError):
+            time.sleep(60)
+
+
+@app.task(results=True, retries=1, executor="process", queue="processes")
+def crash() -> None:
+    ctypes.string_at(0)
+
+
+@app.task(results=True, retries=0)
+async def request_of_sender(change: str) -> str:
+    before = REQUEST.get("none")
+    REQUEST.set(change)
+    await asyncio.sleep(0)
+    return before
+
+
+@app.task(results=True, retries=0)
+async def report() -> int:
+    job = current_job()
+    job.progress(0.4, "reading")
+    return job.attempt
+
+
+@app.task(queue="quick", retries=4)
+async def append(path: str, line: str, seconds: float = 0.0) -> None:
+    """Note the attempt, work for some time, and write a line."""
+    if seconds:
+        note(f"{path}.begun", line)
+        await asyncio.sleep(seconds)
+    note(path, line)
+
+
+def note(path: str, line: str) -> None:
+    """Append a line with the number of the attempt to a file."""
+    with Path(path).open("a") as file:
+        file.write(f"{line} {current_job().attempt}\n")
+
+
+def is_first(path: str) -> bool:
+    """Return True at the first call for a path."""
+    file = Path(path)
+    if file.exists():
+        return False
+    file.touch()
+    return True
