@@ -7,7 +7,7 @@
         await job.ack()
 
 The topic `replies.ID` is created with the first request, and deleted when the client is closed.
-What a client that crashed leaves is empty after an hour. A request expires with its timeout: no
+The topic of a client that crashed is empty after an hour. A request expires with its timeout: no
 worker begins a job whose reply nobody waits for. Replies come at least once, as jobs do; only the
 first is seen.
 """

@@ -1,6 +1,6 @@
 """Calls of async functions in a context of their own, without a task of asyncio for each.
 
-A worker's slot runs one job after the other in one asyncio task. What a job sets in context
+A worker's slot runs one job after the other in one asyncio task. Values that a job sets in context
 variables must not be seen by the next. So each job's coroutine is driven step by step within a copy
 of the context; a new asyncio task for each job would cost several times as much.
 """

@@ -2,8 +2,8 @@
 
 It loads the modules that declare the tasks, and runs one call after the other in its main thread,
 so that a timeout can interrupt Python code there: SIGUSR1 from the worker raises
-`TimeLimitExceeded`. What does not end at that, the worker kills. When the worker is gone, the
-connection ends, and so does this process.
+`TimeLimitExceeded`. The worker kills a process that does not end at that. When the worker is gone,
+the connection ends, and so does this process.
 """
 
 from __future__ import annotations
