@@ -91,7 +91,7 @@ class ScheduleService:
             asked = new_settings(settings)
             present = self._registry.find(name)
             if present is not None:
-                self._require_change(principal, present)
+                self._require(principal, Operation.ALTER_CONFIGS, name)
             self._require_target(principal, asked)
 
             def make(before: ScheduleDefinition | None) -> ScheduleDefinition:
@@ -205,7 +205,7 @@ class ScheduleService:
         Raises:
             UnknownSchedule, NotAuthorized
         """
-        self._access.require(principal, Operation.DESCRIBE, _GROUP, self._queue_of(name))
+        self._require(principal, Operation.DESCRIBE, name)
         return self._shown(self._registry.get(name))
 
     async def listing(
@@ -236,18 +236,29 @@ class ScheduleService:
         return describe(entry, self._targets.problem(entry), self._clock.wall_ms())
 
     def _queue_of(self, name: str) -> str:
-        """Return the queue of a schedule; its name for a missing one: a principal that may do this
-        to no such queue does not learn whether it exists.
-        """
+        """Return the queue of a schedule; its own name for a missing one."""
         entry = self._registry.find(name)
         return name if entry is None else entry.definition.settings.queue
 
     def _changeable(self, name: str, principal: Principal) -> ScheduleEntry:
-        self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, self._queue_of(name))
+        self._require(principal, Operation.ALTER_CONFIGS, name)
         return self._registry.get(name)
 
-    def _require_change(self, principal: Principal, entry: ScheduleEntry) -> None:
-        self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, entry.definition.settings.queue)
+    def _require(self, principal: Principal, operation: Operation, name: str) -> None:
+        """Raise NotAuthorized unless the principal may do this to the queue of a schedule.
+
+        The error is the same for a missing schedule, and does not name the queue.
+        """
+        queue = self._queue_of(name)
+        if not self._access.allows(principal, operation, _GROUP, queue):
+            raise self._access.refusal(
+                principal,
+                operation,
+                _GROUP,
+                queue,
+                text=f"{principal} is not allowed to {operation.value} Group of schedule {name[:200]!r}; an "
+                "administrator can grant it, for the schedule's queue",
+            )
 
 
 def _check_name(name: str) -> None:

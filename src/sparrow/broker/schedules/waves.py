@@ -79,6 +79,8 @@ class _Wave(Struct, eq=False):
     plan: SchedulePlan
     is_applied: bool = False
     """True if only step 3 is left."""
+    is_reported: bool = False
+    """True once the log says that the partition is waited for."""
 
 
 class Waves:
@@ -255,7 +257,9 @@ class Waves:
                 if not wave.is_applied:
                     await self._look(wave)
             except SparrowError as error:
-                _LOG.warning("schedules wait for partition %s: %s", wave.key, error.text)
+                if not wave.is_reported:
+                    _LOG.warning("schedules wait for partition %s: %s", wave.key, error.text)
+                wave.is_reported = True
         await self._finish([wave for wave in self._unsettled.values() if wave.is_applied])
 
     async def _look(self, wave: _Wave) -> None:
