@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidConfig, PolicyViolation, UnknownSchedule
 from sparrow.broker.changes import Changes
+from sparrow.broker.keyed_lock import KeyedLock
 from sparrow.broker.schedules import persistence
 from sparrow.broker.schedules.entry import NEVER, ScheduleEntry, ScheduleState, timetable_of
 from sparrow.broker.schedules.ticks import MAX_BACK_MS
 from sparrow.meta.store import Delete
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from sparrow.base.clock import Clock
     from sparrow.broker.access.authz import Principal
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 MAX_SCHEDULES: Final = 100_000
+Make = Callable[["ScheduleDefinition | None"], "ScheduleDefinition"]
+"""Returns the new definition for the present one (None: there is none)."""
 
 
 class ScheduleRegistry:
@@ -43,6 +47,7 @@ class ScheduleRegistry:
         self._heap: list[tuple[int, int, ScheduleEntry]] = []
         self._numbers = itertools.count()
         self._changes = Changes(meta)
+        self._creations = KeyedLock()
         self.poke: Callable[[], None] = lambda: None
         """Called when a schedule may be due earlier than before."""
 
@@ -61,10 +66,9 @@ class ScheduleRegistry:
         stored: dict[str, ScheduleState] = {}
         for entry in await self._meta.scan(persistence.STATE_KIND):
             stored.update(persistence.decode_page(entry))
-        now_ms = self._clock.wall_ms()
         for entry in await self._meta.scan(persistence.KIND):
             definition = persistence.decode(entry)
-            state = stored.get(definition.name) or ScheduleState(now_ms)
+            state = stored.get(definition.name) or ScheduleState(definition.created_ms)
             try:
                 timetable = timetable_of(definition.settings, definition.created_ms)
             except InvalidConfig as error:  # a zone that this machine does not know
@@ -75,6 +79,7 @@ class ScheduleRegistry:
 
     async def close(self) -> None:
         """Write states that are not written yet, and wait for changes that are under way."""
+        await self._creations.settle()
         await self._changes.settle()
         await self.write(())
 
@@ -107,9 +112,7 @@ class ScheduleRegistry:
 
     # ── changing ──────────────────────────────────────────────────────────────────────────────────
 
-    async def put(
-        self, name: str, make: Callable[[ScheduleDefinition | None], ScheduleDefinition]
-    ) -> ScheduleEntry:
+    async def put(self, name: str, make: Make) -> ScheduleEntry:
         """Add a schedule or replace its definition. `make` gets the present one and returns the new
         one; if that is the same object nothing is written.
 
@@ -120,35 +123,46 @@ class ScheduleRegistry:
             InvalidConfig, PolicyViolation, DiskFull, StorageFailed, and what `make` raises.
         """
 
-        async def change() -> ScheduleEntry:
-            before = self._entries.get(name)
-            definition = make(None if before is None else before.definition)
-            if before is not None and definition is before.definition:
-                return before
-            if before is None and len(self._entries) >= MAX_SCHEDULES:
-                raise PolicyViolation(f"the broker has {MAX_SCHEDULES} schedules, which is the limit")
-            timetable = timetable_of(definition.settings, definition.created_ms)
-            goes_on = (
-                before is not None
-                and timetable == before.timetable
-                and not (before.definition.is_paused and not definition.is_paused)
-            )
-            state = before.state if before is not None and goes_on else ScheduleState(self._clock.wall_ms())
-            if before is not None and not goes_on:
-                old = before.state
-                state.last_ms = old.last_ms
-                state.place(old.topic_id, old.partition, old.offset)
-            page = persistence.page_of(name)
-            states = {**self._pages.get(page, {}), name: state}
-            await self._meta.write([persistence.entry_of(definition), persistence.page_entry(page, states)])
-            entry = before or ScheduleEntry(definition, timetable, state)
-            entry.definition, entry.timetable, entry.state = definition, timetable, state
-            self._remember(entry)
-            self.arm(entry)
-            self.poke()
-            return entry
+        if name in self._entries:
+            return await self._changes.carry_out(lambda: self._replace(name, make))
+        return await self._creations.run(name, lambda: self._create(name, make))
 
-        return await self._changes.carry_out(change)
+    async def _create(self, name: str, make: Make) -> ScheduleEntry:
+        """Add a schedule; many are added at once, and share the store's commits.
+
+        Its state needs no write: it is that of its creation (`load`).
+        """
+        if name in self._entries:  # by another caller
+            return await self._changes.carry_out(lambda: self._replace(name, make))
+        definition = make(None)
+        if len(self._entries) + len(self._creations) > MAX_SCHEDULES:
+            raise PolicyViolation(f"the broker has {MAX_SCHEDULES} schedules, which is the limit")
+        timetable = timetable_of(definition.settings, definition.created_ms)
+        await self._meta.write([persistence.entry_of(definition)])
+        entry = ScheduleEntry(definition, timetable, ScheduleState(definition.created_ms))
+        self._remember(entry)
+        self.arm(entry)
+        self.poke()
+        return entry
+
+    async def _replace(self, name: str, make: Make) -> ScheduleEntry:
+        entry = self.get(name)
+        before, definition = entry.definition, make(entry.definition)
+        if definition is before:
+            return entry
+        timetable = timetable_of(definition.settings, definition.created_ms)
+        state = entry.state
+        if timetable != entry.timetable or (before.is_paused and not definition.is_paused):
+            state = ScheduleState(self._clock.wall_ms(), state.last_ms)
+            state.place(entry.state.topic_id, entry.state.partition, entry.state.offset)
+        page = persistence.page_of(name)
+        states = {**self._pages.get(page, {}), name: state}
+        await self._meta.write([persistence.entry_of(definition), persistence.page_entry(page, states)])
+        entry.definition, entry.timetable, entry.state = definition, timetable, state
+        self._remember(entry)
+        self.arm(entry)
+        self.poke()
+        return entry
 
     async def delete(self, name: str) -> None:
         """Delete a schedule.
