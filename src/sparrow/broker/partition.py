@@ -61,6 +61,7 @@ from sparrow.records.rewrite import (
 from sparrow.records.validation import Terms
 from sparrow.records.walker import MAX_TIMESTAMP, MIN_TIMESTAMP
 from sparrow.storage.damage import Damage
+from sparrow.storage.epochs import end_of_epoch
 from sparrow.storage.store import Appended
 
 if TYPE_CHECKING:
@@ -333,6 +334,12 @@ class Partition:
     def visible_end(self) -> int:
         """The end of the records that readers see: the offset behind the last."""
         return self.log.end_offset
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return (epoch, end offset) of the newest epoch up to `epoch` that the log has; (-1, -1)
+        for one that has not begun.
+        """
+        return end_of_epoch(self.log.epochs, epoch, self._store.leader_epoch, self.visible_end)
 
     @property
     def last_stable_offset(self) -> int:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from sparrow.cluster.log_entries import (
     CLEAN_KIND,
     ENTRY_VERSION,
+    EPOCHS_KIND,
     LOG_KIND,
     NUMBER_KIND,
     STATE_KIND,
+    EpochsEntry,
     LogEntry,
     StateEntry,
     decode_entry,
@@ -35,6 +37,7 @@ class LogState:
     """A log as the ledger has it.
 
     Attributes:
+        epochs: (epoch, offset of its first batch) of each epoch.
         is_stored: the ledger has the entry.
         damage: the reason why it cannot be opened.
     """
@@ -42,6 +45,7 @@ class LogState:
     entry: LogEntry
     saved: StateEntry = field(default_factory=lambda: StateEntry(ENTRY_VERSION, 0, b""))
     pieces: PieceList = field(default_factory=PieceList)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
     is_stored: bool = False
     damage: Damage | None = None
 
@@ -92,6 +96,7 @@ def _load_entries(rows: Iterable[EntryRow]) -> LoadedLogs:
     """Return the logs without their runs."""
     loaded = LoadedLogs()
     saved: dict[bytes, StateEntry] = {}
+    epochs: dict[bytes, list[tuple[int, int]]] = {}
     for row in rows:
         if row.kind == LOG_KIND:
             entry = decode_entry(row, LogEntry)
@@ -99,12 +104,15 @@ def _load_entries(rows: Iterable[EntryRow]) -> LoadedLogs:
             loaded.states[log_id] = LogState(entry, is_stored=True)
         elif row.kind == STATE_KIND:
             saved[row.key] = decode_entry(row, StateEntry)
+        elif row.kind == EPOCHS_KIND:
+            epochs[row.key] = decode_entry(row, EpochsEntry).begins
         elif row.kind == NUMBER_KIND:
             loaded.next_number = int.from_bytes(row.value, "big")
         elif row.kind == CLEAN_KIND:
             loaded.is_clean = True
     for state in loaded.states.values():
         state.saved = saved.get(log_key(state.entry), state.saved)
+        state.epochs = epochs.get(log_key(state.entry), state.epochs)
     return loaded
 
 

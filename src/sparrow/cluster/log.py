@@ -92,6 +92,10 @@ class ObjectLog:
         return self.content.last_append_ms
 
     @property
+    def epochs(self) -> Sequence[tuple[int, int]]:
+        return self.content.epochs
+
+    @property
     def gaps(self) -> list[tuple[int, int]]:
         return []
 
@@ -120,6 +124,8 @@ class ObjectLog:
         self._resources.before_append(group)
         if not self._state.is_stored:
             self._add_entry(group)
+        if (row := content.begin_epoch(leader_epoch, base)) is not None:
+            group.entries[row.kind, row.key] = row
         group.settlements.append(settle_future(future, Appended(base, offset - 1)))
         return future
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from sparrow.base.errors import OffsetOutOfRange
-from sparrow.cluster.log_entries import LogEntry, log_row
+from sparrow.cluster.log_entries import LogEntry, epochs_row, log_row
 from sparrow.cluster.manifest import STAMP_BYTES, RunBuilder
 from sparrow.cluster.piece_reader import PieceReader
 from sparrow.cluster.pieces import Piece
@@ -21,6 +21,7 @@ from sparrow.cluster.settlement import settle_future
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from sparrow.cluster.ledger import EntryRow
     from sparrow.cluster.loaded_logs import LogState
     from sparrow.cluster.manifest import LogRun
     from sparrow.cluster.payloads import CommitPayload
@@ -41,6 +42,8 @@ class LogContent:
         self.resources = resources
         self.reader = PieceReader(log_id, resources)
         self.pieces = state.pieces
+        self.epochs = state.epochs
+        """(epoch, offset of its first batch) of each epoch, those that wait included."""
         self.start = state.entry.start
         self.end = max(state.entry.end, self.pieces.end)
         self.next = self.end
@@ -81,6 +84,19 @@ class LogContent:
     def uncommitted(self) -> None:
         """See `CommittedLog`."""
         self.next = self.end
+        while self.epochs and self.epochs[-1][1] >= self.end:
+            self.epochs.pop()
+
+    def begin_epoch(self, epoch: int, offset: int) -> EntryRow | None:
+        """Note that the batches from `offset` on are of `epoch`. Return the entry for the ledger;
+        None if it has that already.
+        """
+        if self.epochs and self.epochs[-1][0] >= epoch:
+            return None
+        while len(self.epochs) > 1 and self.epochs[1][1] <= self.start:
+            del self.epochs[0]  # all of its batches are gone
+        self.epochs.append((epoch, offset))
+        return epochs_row(self.state.entry, self.epochs)
 
     def release(self, gone: Iterable[Piece]) -> None:
         """Let go the payloads of pieces that the log has no more."""

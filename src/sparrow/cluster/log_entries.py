@@ -1,5 +1,5 @@
-"""The two entries that a log has in the ledger beside its runs: its identity with its bounds, and
-the caller's last checkpoint. A log that was never written to has none.
+"""The entries that a log has in the ledger beside its runs: its identity with its bounds, the
+caller's last checkpoint, and where epochs begin. A log that was never written to has none.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sparrow.cluster.ledger import EntryRow
 T = TypeVar("T")
 LOG_KIND: Final = b"L"
 STATE_KIND: Final = b"S"
+EPOCHS_KIND: Final = b"E"
 NUMBER_KIND: Final = b"N"
 """The number of the next new log."""
 CLEAN_KIND: Final = b"C"
@@ -50,6 +51,13 @@ class StateEntry(msgspec.Struct, array_like=True):
     state: bytes
 
 
+class EpochsEntry(msgspec.Struct, array_like=True):
+    """(epoch, offset of its first batch) of each epoch, as an entry of the ledger."""
+
+    version: int
+    begins: list[tuple[int, int]]
+
+
 def log_key(entry: LogEntry) -> bytes:
     """Return the key of a log's entries."""
     return entry.topic_id + entry.partition.to_bytes(4, "big")
@@ -65,8 +73,13 @@ def state_row(entry: LogEntry, state: StateEntry) -> EntryRow:
     return EntryRow(STATE_KIND, log_key(entry), _encode(state), 1)
 
 
+def epochs_row(entry: LogEntry, begins: list[tuple[int, int]]) -> EntryRow:
+    """Return where the epochs of a log begin for the ledger."""
+    return EntryRow(EPOCHS_KIND, log_key(entry), _encode(EpochsEntry(ENTRY_VERSION, begins)), 1)
+
+
 def decode_entry(row: EntryRow, kind: type[T]) -> T:
-    """Return a `LogEntry` or a `StateEntry`.
+    """Return a `LogEntry`, a `StateEntry` or an `EpochsEntry`.
 
     Raises:
         NewerFormat, LedgerRefused: it cannot be read.

@@ -15,7 +15,15 @@ from sparrow.cluster.journal import LedgerJournal
 from sparrow.cluster.ledger import EntryRow
 from sparrow.cluster.loaded_logs import LogState
 from sparrow.cluster.log import ObjectLog
-from sparrow.cluster.log_entries import CLEAN_KIND, ENTRY_VERSION, LOG_KIND, STATE_KIND, LogEntry, log_key
+from sparrow.cluster.log_entries import (
+    CLEAN_KIND,
+    ENTRY_VERSION,
+    EPOCHS_KIND,
+    LOG_KIND,
+    STATE_KIND,
+    LogEntry,
+    log_key,
+)
 from sparrow.cluster.resources import StoreResources
 
 if TYPE_CHECKING:
@@ -171,7 +179,7 @@ class ObjectLogStore:
 
     async def _forget(self, entry: LogEntry) -> None:
         key = log_key(entry)
-        await self._resources.write([], [(LOG_KIND, key), (STATE_KIND, key)])
+        await self._resources.write([], [(kind, key) for kind in (LOG_KIND, STATE_KIND, EPOCHS_KIND)])
 
     def _release(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:

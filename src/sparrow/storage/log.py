@@ -150,6 +150,10 @@ class LocalLog:
         return max((segment.max_timestamp for segment in self._row.segments), default=-1)
 
     @property
+    def epochs(self) -> Sequence[tuple[int, int]]:
+        return ()
+
+    @property
     def gaps(self) -> list[tuple[int, int]]:
         return [(gap.first, gap.end) for gap in self._durability.saved.gaps]
 

@@ -149,6 +149,13 @@ class PartitionLog(Protocol):
         ...
 
     @property
+    def epochs(self) -> Sequence[tuple[int, int]]:
+        """Where the epochs that the log has batches of begin, as `storage.epochs.Epochs`, as far as
+        that is known; empty where there is one owner for ever.
+        """
+        ...
+
+    @property
     def last_append_ms(self) -> int:
         """Wall time of the last append, -1 if there was none since the log was opened."""
         ...

@@ -1,8 +1,7 @@
 """OffsetForLeaderEpoch (KIP-320): how far what a client read in an epoch is still there.
 
-A broker of its own has one epoch, which has not ended. In a cluster each owner has another one.
-Nothing that a client could read is ever cut off, so a position of any epoch is good up to the end
-of the log, and that is the response.
+A broker of its own has one epoch, which has not ended. In a cluster each owner has another one,
+which ends where the first batch of the next one begins.
 """
 
 from __future__ import annotations
@@ -60,16 +59,14 @@ async def _end(topic: str, wanted: OffsetForLeaderPartition, call: Call) -> Epoc
         try:
             partition = call.broker.topics.partition(topic, wanted.partition, principal=call.principal)
             await partition.opened()
-            end = partition.visible_end
+            epoch, end = partition.end_of_epoch(wanted.leader_epoch)
         except SparrowError as error:
             code = code_of(error)
     if code is not ErrorCode.none:
         return EpochEndOffset(error_code=code, partition=wanted.partition)
-    if not 0 <= wanted.leader_epoch <= call.broker.leader_epoch:
-        return EpochEndOffset(error_code=ErrorCode.none, partition=wanted.partition)
     return EpochEndOffset(
         error_code=ErrorCode.none,
         partition=wanted.partition,
-        leader_epoch=wanted.leader_epoch,
+        leader_epoch=epoch,
         end_offset=end,
     )
