@@ -72,6 +72,10 @@ def test_a_drained_owner_hands_over_at_once_and_takes_the_data_back_later(
         assert 0 <= float(values["sparrow_cluster_standby_lag_seconds"]) < 10
         assert float(values["sparrow_cluster_commits_total"]) > 0
         assert values["sparrow_cluster_orphans_total"] == values["sparrow_cluster_objects_away"] == "0.0"
+        with urllib.request.urlopen(f"http://127.0.0.1:{pair.http_ports['b']}/readyz") as response:
+            found_ready = json.loads(response.read())
+        assert found_ready["status"] == "ready"
+        assert "has no synchronous standby" in found_ready["reasons"][0]
         assert main(["cluster", "status"]) == 0
         shown = capsys.readouterr().out
         assert [line.split("\t")[1] for line in shown.splitlines()[1:3]] == ["standby", "owner"]

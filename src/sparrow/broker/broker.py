@@ -61,6 +61,8 @@ class Broker:
     ) -> None:
         if (path is None) == (log_store is None or meta_store is None):
             raise InvalidArgument("a broker needs a path, or else a log store and a meta store")
+        self.warnings: Sequence[str] = ()
+        """Risks of this installation, as sentences."""
         self.standbys: Sequence[StandbyNode] = ()
         """Brokers that take over when this one is gone, with the addresses of their Kafka
         listeners.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from sparrow.broker.metrics.table import Metric
-    from sparrow.cluster.ledger import Ledger, NodeInfo, Taken
+    from sparrow.cluster.ledger import Ledger, LedgerCheck, NodeInfo, Taken
     from sparrow.cluster.objects import Objects
     from sparrow.meta.store import MetaStore
     from sparrow.server.config import ServerConfig
@@ -72,6 +72,8 @@ class ClusterNode:
         self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when this node is asked to hand the shard over."""
         self.ownership.when_asked = self._ask
+        self.warnings: Sequence[str] = ()
+        """Risks of the ledger that the start's check found."""
         outage = self._outage = OutageWatch(objects)
         outage.is_failing = self._lacks_objects
         self.ownership.describe_objects = outage.describe
@@ -94,8 +96,9 @@ class ClusterNode:
         ledger, objects = PostgresLedger(config.cluster.ledger), open_objects(config.cluster.objects)
         try:
             async with asyncio.timeout(START_S):
-                await check_engines(ledger, objects)
+                check = await check_engines(ledger, objects)
                 node = cls(config, ledger, objects)
+                node.warnings = check.warnings
                 await node.ownership.join()
         except TimeoutError:
             await ledger.close()
@@ -253,8 +256,8 @@ def _reachable(config: ServerConfig, host: str, port: int) -> str:
     return bootstrap_of((config.cluster.host or socket.gethostname()) if is_any else host, port)
 
 
-async def check_engines(ledger: Ledger, objects: Objects) -> str:
-    """Check both engines at a start. Return the cluster's id.
+async def check_engines(ledger: Ledger, objects: Objects) -> LedgerCheck:
+    """Check both engines at a start. Return the properties of the ledger.
 
     Raises:
         InvalidConfig, NewerFormat, LedgerUnavailable
@@ -276,7 +279,7 @@ async def check_engines(ledger: Ledger, objects: Objects) -> str:
         await _check_objects(objects, check.cluster_id.encode(), ledger)
     except ObjectsUnavailable as error:
         raise InvalidConfig(f"the object store cannot be used: {error.text}") from None
-    return check.cluster_id
+    return check
 
 
 async def _check_objects(objects: Objects, cluster_id: bytes, ledger: Ledger) -> None:
@@ -403,6 +406,7 @@ class ClusterServer:
             await self._abandon(server, node)
             return
         server.add_metrics(node.metrics)
+        server.add_warnings(node.warnings)
         addresses = addresses_of(config, ready)
         node.ownership.when_seen = partial(self._see, server, addresses.get("kafka", ""))
         self._see(server, addresses.get("kafka", ""), node.ownership.others)

@@ -135,6 +135,11 @@ class Server:
         if self._broker is not None:
             self._broker.standbys = standbys
 
+    def add_warnings(self, warnings: Sequence[str]) -> None:
+        """Show risks of this installation at /readyz."""
+        if self._broker is not None:
+            self._broker.warnings = warnings
+
     def add_metrics(self, values: Callable[[], Mapping[Metric, float]]) -> None:
         """Show the values of these metrics with those of the broker."""
         assert self._broker is not None

@@ -27,7 +27,8 @@ class _Health:
     async def is_ready(self, _: Request) -> Response:
         reasons, damages = self._reasons(), self._damages()
         status = "not ready" if reasons else "degraded" if damages else "ready"
-        return json_response({"status": status, "reasons": reasons + damages}, 503 if reasons else 200)
+        shown = [*reasons, *damages, *self._frontend.broker.warnings]
+        return json_response({"status": status, "reasons": shown}, 503 if reasons else 200)
 
     def _damages(self) -> list[str]:
         """Return missing and unreadable data. Everything else is served, so it is no reason to stop
