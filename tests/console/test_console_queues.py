@@ -174,6 +174,9 @@ def test_dead_letters_are_purged_by_the_name_and_exported(tab: Tab, api: Api) ->
 
 def test_policy_is_changed(tab: Tab, api: Api) -> None:
     page = tab.open("queues/emails/policy", "emails")
+    row = page.get_by_role("row", name="lease_ms")
+    expect(row).to_contain_text("Time that a consumer has for a record before others get it.")
+    expect(row.get_by_role("cell")).to_contain_text(["lease_ms", "30s", "30s", "Change"])
     page.get_by_role("button", name="Change delivery_limit").click()
     dialog = page.get_by_role("dialog", name="delivery_limit")
     dialog.get_by_role("textbox").fill("-5")
@@ -181,7 +184,7 @@ def test_policy_is_changed(tab: Tab, api: Api) -> None:
     expect(dialog.get_by_role("alert")).to_contain_text("delivery_limit")
     dialog.get_by_role("textbox").fill("9")
     dialog.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("row", name="delivery_limit")).to_contain_text("9")
+    expect(page.get_by_role("row", name="delivery_limit")).to_contain_text("9 set")
     assert api.get("/v1/queues/emails")["policy"]["delivery_limit"] == 9
 
 

@@ -127,23 +127,26 @@ function Consumers({ queue }) {
 /** @param {any} props */
 function Policy({ queue, path, mayEdit, reload }) {
   const [editing, setEditing] = useState(/** @type {any} */ (null));
-  return html`<${Table} label="Policy" rows=${Object.entries(queue.policy)} keyOf=${(each) => each[0]} columns=${[
-      { name: "Setting", cell: ([name]) => name }, { name: "Value", wide: true, cell: ([, value]) => html`<code>${JSON.stringify(value)}</code>` },
-      mayEdit && { name: "Change", cell: ([name, value]) => html`<button type="button" class="plain" aria-label=${`Change ${name}`} onClick=${() => setEditing({ name, value })}>Change</button>` },
+  return html`<${Table} label="Policy" rows=${queue.settings} keyOf=${(each) => each.name} columns=${[
+      { name: "Setting", wide: true, cell: (each) => html`<strong>${each.name}</strong><small>${each.help}</small>` },
+      { name: "Value", cell: (each) => html`${each.value}${each.value !== each.default && html` <${Badge} kind="info">set<//>`}` },
+      { name: "Default", cell: (each) => each.default },
+      mayEdit && { name: "Change", cell: (each) => html`<button type="button" class="plain" aria-label=${`Change ${each.name}`} onClick=${() => setEditing(each)}>Change</button>` },
     ]} />
-    <p class="hint">What each setting means is in docs/queues.md. A change holds for everything from now on.</p>
+    <p class="hint">A change holds for everything from now on.</p>
     ${editing && html`<${EditPolicy} setting=${editing} queue=${queue} path=${path} reload=${reload} onClose=${() => setEditing(null)} />`}`;
 }
 
 /** @param {any} props */
 function EditPolicy({ setting, queue, path, reload, onClose }) {
-  const [text, setText] = useState(JSON.stringify(setting.value));
+  const [text, setText] = useState(JSON.stringify(queue.policy[setting.name]));
   const save = async (body) => { await request("PATCH", path, { body }); await reload(); onClose(); };
   const value = () => { try { return JSON.parse(text); } catch { return text; } };
   return html`<${Dialog} title=${setting.name} onClose=${onClose}>
-    <${Field} label="Value, as JSON"><input value=${text} onInput=${(e) => setText(e.target.value)} /><//>
+    <p>${setting.help}</p>
+    <${Field} label="Value, as JSON" hint=${`Default: ${setting.default}`}><input value=${text} onInput=${(e) => setText(e.target.value)} /><//>
     <div class="actions"><${Action} kind="main" onClick=${() => save({ set: { [setting.name]: value() } })}>Save<//>
       <${Action} onClick=${() => save({ unset: [setting.name] })}>Back to the default<//><button type="button" onClick=${onClose}>Cancel</button></div>
-    <${Commands} commands=${[`sparrow queue configure ${shell(queue.name)} --${setting.name.replaceAll("_", "-")} …`]} />
+    <${Commands} commands=${[`sparrow queue configure ${shell(queue.name)} --${setting.word.replaceAll("_", "-")} …`]} />
   <//>`;
 }

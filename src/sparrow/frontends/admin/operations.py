@@ -211,7 +211,7 @@ OPERATIONS: Final = (
     AdminOperation("queue.ensure", queues.CreateQueue, queues.ensure, "AlterConfigs Group"),
     AdminOperation(
         "queue.describe", Named, queues.describe, "Describe Group",
-        _queue("GET", _QUEUE, result=QueueDescription, tag_of=queue_tag),
+        _queue("GET", _QUEUE, result=queues.QueueShown, shown=queues.queue_shown, tag_of=queue_tag),
     ),
     AdminOperation(
         "queue.configure", queues.ConfigureQueue, queues.configure, "AlterConfigs Group",

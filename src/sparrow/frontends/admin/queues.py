@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
 
+from sparrow.base.queue_policy import SETTINGS
 from sparrow.broker.queues.peek import size_of
 from sparrow.frontends.admin.fields import Body, Name, Names, Policy, TopicNames
 from sparrow.frontends.admin.operation import Arguments, Matching, Named, OperationContext
-from sparrow.model.queues import QueueDescription  # noqa: TC001 - msgspec reads it
+from sparrow.model.queues import QueueDescription
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,6 +97,30 @@ async def ensure(context: OperationContext, a: CreateQueue) -> QueueDescription:
     return await context.broker.queues.ensure(
         a.name, tuple(a.topics), a.policy, partitions=a.partitions, principal=context.principal
     )
+
+
+class QueueSetting(Struct):
+    name: str
+    word: Annotated[str, Meta(description="Its option of `sparrow queue configure`.")]
+    value: Annotated[str, Meta(description="As people write it.")]
+    default: str
+    help: str
+
+
+class QueueShown(QueueDescription, frozen=True):
+    """A queue, with its settings as people write them."""
+
+    settings: list[QueueSetting] = field(default_factory=list)
+
+
+def queue_shown(found: QueueDescription, _: Named) -> QueueShown:
+    """Return a queue as HTTP shows it."""
+    settings = [
+        QueueSetting(each.name, each.word, each.show(value), each.show(each.default), each.help)
+        for name, value in found.policy.items()
+        if (each := SETTINGS.get(name)) is not None
+    ]
+    return QueueShown(**asdict(found), settings=settings)
 
 
 async def describe(context: OperationContext, a: Named) -> QueueDescription:
