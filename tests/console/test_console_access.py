@@ -98,7 +98,10 @@ def test_a_user_with_every_right_sees_every_page(
     page = log_in(tab, "root")
     nav = page.get_by_role("navigation", name="Pages")
     expect(nav.get_by_role("link")).to_have_text(
-        ["Overview", "Topics", "Queues", "Groups", "Pipelines", "Access", "Connections", "Settings"]
+        [
+            *("Overview", "Topics", "Queues", "Groups", "Schedules", "Pipelines"),
+            *("Access", "Connections", "Settings"),
+        ]
     )
     for name in ("Access", "Connections", "Settings"):
         nav.get_by_role("link", name=name).click()
@@ -112,7 +115,9 @@ def test_a_user_with_few_rights_sees_those_things_and_no_button_for_the_others(
     page = log_in(tab, "reader")
     expect(page.get_by_text("The state of the broker takes the right Describe")).to_be_visible()
     nav = page.get_by_role("navigation", name="Pages")
-    expect(nav.get_by_role("link")).to_have_text(["Overview", "Topics", "Queues", "Groups", "Pipelines"])
+    expect(nav.get_by_role("link")).to_have_text(
+        ["Overview", "Topics", "Queues", "Groups", "Schedules", "Pipelines"]
+    )
     tab.open("topics", "Topics")
     expect(page.get_by_role("table", name="Topics").locator("tbody tr")).to_have_count(2)
     expect(page.get_by_role("button", name="Create topic")).to_be_hidden()

@@ -51,7 +51,8 @@ function Schedule({ schedule, reload, onClose }) {
     <div class="actions"><${Action} onClick=${act("run")}>Run now<//><${Action} onClick=${act(schedule.is_paused ? "resume" : "pause")}>${schedule.is_paused ? "Resume" : "Pause"}<//>
       <button type="button" class="danger" onClick=${() => setAsking(true)}>Delete schedule</button></div>
     <${Commands} commands=${[`sparrow schedule show ${shell(schedule.name)}`, `curl -X POST ${location.origin}${path}/run`]} />
-    ${asking && html`<${Destroy} title="Delete schedule" name=${schedule.name} verb="Delete schedule" loss=${html`<p>No more jobs are published to ${schedule.queue}; those that are there stay.</p>`}
+    ${asking && html`<${Destroy} title="Delete schedule" name=${schedule.name} verb="Delete schedule" look=${() => get(path)} facts=${(found) => ({ queue: found.queue, when: when(found), state: found.state })}
+      loss=${(found) => html`<p>No more jobs are published to ${found.queue}; those that are there stay.</p>`}
       run=${() => request("DELETE", path)} onDone=${async () => { await reload(); onClose(); }} onClose=${() => setAsking(false)} />`}
   <//>`;
 }
