@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import itertools
 import secrets
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -215,3 +219,35 @@ def ask(url: str, *options: str) -> tuple[int, str]:
     command = ["curl", "-sS", "-m", "20", "-w", "%{http_code}", *options, url]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return int(done.stdout[-3:]), done.stdout[:-3]
+
+
+class HttpLoad(threading.Thread):
+    """Publishes numbers one after the other by HTTP, each until it is accepted, under a key of its
+    own; it asks any broker, and goes where that sends it.
+    """
+
+    def __init__(self, topic: str, ports: Iterable[int]) -> None:
+        super().__init__(daemon=True)
+        self.accepted = 0
+        self._path = f"/v1/topics/{topic}/messages"
+        self._urls = itertools.cycle([f"http://127.0.0.1:{port}{self._path}" for port in ports])
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        url = next(self._urls)
+        while not self._stopping.is_set():
+            key = {"Idempotency-Key": f"number-{self.accepted}"}
+            asked = urllib.request.Request(url, b"%d" % self.accepted, key, method="POST")
+            try:
+                urllib.request.urlopen(asked, timeout=10).close()
+                self.accepted += 1
+            except urllib.error.HTTPError as error:
+                url = error.headers.get("Location") or next(self._urls)
+            except (OSError, http.client.HTTPException):
+                url = next(self._urls)
+            time.sleep(0.005)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join(30)
+        assert not self.is_alive()

@@ -11,7 +11,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ import sparrow
 from sparrow.cli import main
 from sparrow.cluster.object_stores import open_objects
 from tests.cluster.brokers import BrokerProcess
-from tests.cluster.pair import Load, Pair, ask, judge, make_topic
+from tests.cluster.pair import HttpLoad, Load, Pair, ask, judge, make_topic
 from tests.cluster.postgres_server import PASSWORD, start_postgres
 
 ROUNDS = int(os.environ.get("SPARROW_CLUSTER_ROUNDS", "1"))
@@ -131,6 +131,54 @@ async def test_a_worker_goes_on_at_the_other_broker_and_finished_jobs_stay_so(pa
                 await batch.ack()
                 done += [int(value or b"") for value in batch.values]
     assert sorted(done) == list(range(80)), "each job was done once"
+
+
+@pytest.mark.parametrize("objects_url", ["file"], indirect=True)
+async def test_clients_of_all_kinds_go_on_over_a_kill_and_a_restart(pair: Pair) -> None:
+    async with sparrow.connect(pair.url) as client:
+        for topic in ("orders", "by-http"):
+            await client.admin.create_topic(topic, partitions=1)
+        http_load = HttpLoad("by-http", pair.http_ports.values())
+        read: list[int] = []
+
+        async def consume() -> None:
+            async with client.subscribe("orders", group="readers", start="beginning") as subscription:
+                async for message in subscription:
+                    read.append(int(message.value or b""))
+
+        async def publish(producer: sparrow.Producer, first: int) -> None:
+            for each in [await producer.send("orders", b"%d" % n) for n in range(first, first + 50)]:
+                await each
+
+        async def until(condition: Callable[[], bool]) -> None:
+            async with asyncio.timeout(60):
+                while not condition():
+                    await asyncio.sleep(0.02)
+
+        consuming = asyncio.create_task(consume())
+        http_load.start()
+        async with client.producer() as producer:
+            for number, fault in enumerate((BrokerProcess.kill, BrokerProcess.terminate)):
+                accepted = http_load.accepted
+                await publish(producer, 100 * number)
+                await until(lambda accepted=accepted: http_load.accepted > accepted + 20)
+                failed = pair.owner
+                failing = asyncio.create_task(asyncio.to_thread(pair.fail_over, fault))
+                await publish(producer, 100 * number + 50)
+                await failing
+                pair.start(failed)
+                await asyncio.to_thread(pair.wait_for_standby, failed)
+            accepted = http_load.accepted
+            await until(lambda: http_load.accepted > accepted + 20 and set(read) >= set(range(200)))
+        await asyncio.to_thread(http_load.stop)
+        consuming.cancel()
+        await asyncio.gather(consuming, return_exceptions=True)
+        found: list[int] = []
+        async with client.subscribe("by-http", start="beginning") as subscription:
+            async with asyncio.timeout(60):
+                while len(found) < http_load.accepted:
+                    found += [int(each.value or b"") for each in await subscription.pull(1000)]
+    assert found[: http_load.accepted] == list(range(http_load.accepted)), "each once, and in order"
 
 
 async def test_everything_waits_for_a_ledger_that_crashed_and_goes_on(tmp_path: Path) -> None:
