@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 
@@ -71,7 +70,3 @@ def run(what: str, count: int) -> dict[str, float]:
     if what == "bulk":
         last.send()
     return {"rate": rate}
-
-
-if __name__ == "__main__":
-    print(json.dumps(run(sys.argv[1], int(sys.argv[2]))))

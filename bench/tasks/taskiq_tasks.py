@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 
@@ -72,7 +71,3 @@ async def run(what: str, count: int) -> dict[str, float]:
         return await asyncio.to_thread(protocol.quantiles_ms)
     finally:
         await broker.shutdown()
-
-
-if __name__ == "__main__":
-    print(json.dumps(asyncio.run(run(sys.argv[1], int(sys.argv[2])))))

@@ -306,6 +306,32 @@ async def test_a_text_is_free_again_after_its_window(run: TestRun) -> None:
         await asyncio.sleep(0.02)
 
 
+async def test_a_schedule_of_the_broker_sends_the_jobs_of_a_task() -> None:
+    local = sparrow.Tasks("clock")
+    seen: list[int] = []
+
+    @local.schedule(every="1s", arguments={"number": 7})
+    @local.task
+    async def tick(number: int) -> None:
+        seen.append(number)
+
+    with pytest.raises(TypeError, match=r"@app.schedule is written above @app.task"):
+        local.schedule("@daily")(lambda: None)  # type: ignore[type-var]
+    with pytest.raises(InvalidArgument, match=r"has two schedules 'clock.tick'"):
+        local.schedule("@daily")(tick)
+    async with local.testing(reserve_bytes=0) as run:
+        working = asyncio.create_task(local.run_worker(handle_signals=False))
+        deadline = time.monotonic() + 60
+        while len(seen) < 2:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        working.cancel()
+        await asyncio.wait([working])
+        described = await run.client.admin.describe_schedule("clock.tick")
+        assert described.name == "clock.tick"
+    assert set(seen) == {7}
+
+
 async def test_from_a_thread_without_a_loop() -> None:
     async with app.testing(reserve_bytes=0) as run:
         result = await asyncio.to_thread(sample.add.send_sync, 1, 2)

@@ -32,6 +32,7 @@ from sparrow.tasks.errors import TaskError
 from sparrow.tasks.options import TaskOptions, rate_per_s, seconds
 from sparrow.tasks.registry import register
 from sparrow.tasks.results import Result
+from sparrow.tasks.schedules import TaskSchedule
 from sparrow.tasks.signature import ENCODER
 from sparrow.tasks.task import Task
 from sparrow.tasks.wire import FILL, IGNORE, PARENTS_FAILED, TASK, TASK_ID, IdSource
@@ -55,6 +56,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Middleware = TypeVar("Middleware", bound="Callable[..., Awaitable[Any]]")
+AnyTask = TypeVar("AnyTask", bound="Task[..., Any]")
 Hook = TypeVar("Hook", bound="Callable[..., Any]")
 
 _LOGIN_VARIABLES = {"token": "SPARROW_TOKEN", "user": "SPARROW_USER", "password": "SPARROW_PASSWORD"}
@@ -93,6 +95,8 @@ class Tasks:
         self.name = name
         self.tasks: dict[str, Task[..., Any]] = {}
         """All tasks by name."""
+        self.schedules: dict[str, TaskSchedule] = {}
+        """All schedules by name."""
         self.ids = IdSource()
         self.middlewares: list[Callable[..., Awaitable[Any]]] = []
         self.send_hooks: list[Callable[[TaskMessage], object]] = []
@@ -246,6 +250,49 @@ class Tasks:
                 )
         self.tasks[task.name] = task
         return task
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        *,
+        every: Duration | None = None,
+        name: str | None = None,
+        time_zone: str | None = None,
+        misfire: str | None = None,
+        overlap: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Callable[[AnyTask], AnyTask]:
+        """Declare a schedule in the broker for a task: `@app.schedule("*/5 * * * *")` above
+        `@app.task`. Workers create it when they start; it then runs whether they do or not.
+
+        Args:
+            cron, every, time_zone, misfire, overlap: as of `client.admin.put_schedule`.
+            name: default: `APP.TASK`; a second schedule of a task needs one.
+            arguments: of the task, by name.
+
+        Raises:
+            TypeError: below is no task. ArgumentsMisfit: the arguments do not fit.
+            InvalidArgument: the name is taken.
+        """
+
+        def declare(task: AnyTask) -> AnyTask:
+            if not isinstance(task, Task):
+                raise TypeError("@app.schedule is written above @app.task")
+            found = name or f"{self.name}.{task.name}"
+            if found in self.schedules:
+                raise InvalidArgument(f"the app {self.name!r} has two schedules {found!r}; name one of them")
+            settings = {
+                "cron": cron,
+                "every": every,
+                "time_zone": time_zone,
+                "misfire": misfire,
+                "overlap": overlap,
+                "priority": task.settings.priority,
+            }
+            self.schedules[found] = TaskSchedule(found, task, dict(arguments or {}), settings)
+            return task
+
+        return declare
 
     def middleware(self, function: Middleware) -> Middleware:
         """Declare a function that is called around each task: `async def layer(job, call_next)`,

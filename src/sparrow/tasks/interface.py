@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sparrow.tasks.connection import Connection, TaskMessage
     from sparrow.tasks.options import TaskOptions
     from sparrow.tasks.results import Result, ResultReader
+    from sparrow.tasks.schedules import TaskSchedule
     from sparrow.tasks.signature import Signature
     from sparrow.tasks.wire import IdSource
 
@@ -54,6 +55,8 @@ class App(Protocol):
     def start_hooks(self) -> Sequence[Callable[[], object]]: ...
     @property
     def stop_hooks(self) -> Sequence[Callable[[], object]]: ...
+    @property
+    def schedules(self) -> Mapping[str, TaskSchedule]: ...
     @property
     def flows(self) -> str: ...
     @property

@@ -105,6 +105,9 @@ class Runtime:
         warming: asyncio.Task[None] | None = None
         try:
             await _call_all(app.start_hooks)
+            for schedule in app.schedules.values():
+                if schedule.task.settings.queue in self._queues:
+                    await schedule.put(connection)
             warming = loop.create_task(self._warm(processes))
             self._make_workers(connection, threads, processes)
             self.when_working()
