@@ -10,7 +10,7 @@ from taskiq_redis import RedisStreamBroker
 
 from bench.tasks import protocol
 
-broker = RedisStreamBroker(url=protocol.URL)
+broker = RedisStreamBroker(url=protocol.URL or "redis://127.0.0.1")
 
 
 @broker.task
