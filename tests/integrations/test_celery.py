@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import kombu.pools
 import pytest
 from celery import chain, chord, group
 from celery.contrib.testing.worker import start_worker
@@ -29,7 +30,9 @@ WAIT_S = 60
 def celery_app(broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("RESULTS", str(tmp_path))
     example = importlib.import_module("celery_app")
+    example.app.conf.worker_hijack_root_logger = False
     yield example
+    kombu.pools.reset()  # else its connections go on until the process ends
     example.app.close()
 
 

@@ -8,10 +8,14 @@ and jitter", AWS Architecture Blog, 2015).
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+_system_random: Final = random.SystemRandom().random
+"""Without a state that a program may have seeded, and that processes share after a fork."""
 
 
 class Backoff:
@@ -19,7 +23,7 @@ class Backoff:
 
     __slots__ = ("_attempts", "_initial_s", "_max_s", "_random")
 
-    def __init__(self, initial_s: float, max_s: float, uniform: Callable[[], float] = random.random) -> None:
+    def __init__(self, initial_s: float, max_s: float, uniform: Callable[[], float] = _system_random) -> None:
         """Create a series. `uniform` returns numbers in [0, 1); injectable for tests."""
         self._initial_s = initial_s
         self._max_s = max_s

@@ -1,8 +1,9 @@
 """The scheduler: publishes the jobs of all schedules when they are due.
 
-One task sleeps until the earliest time. It looks at the wall clock at least once a second, so that
-a clock that jumps is noticed: after a jump forward ticks were missed (`ticks.py`), after one back
-by up to an hour nothing is repeated, and after a longer one the schedules follow the clock.
+One task sleeps until the earliest time; there is none while there are no schedules. It looks at the
+wall clock at least once a second, so that a clock that jumps is noticed: after a jump forward ticks
+were missed (`ticks.py`), after one back by up to an hour nothing is repeated, and after a longer
+one the schedules follow the clock.
 """
 
 from __future__ import annotations
@@ -55,14 +56,28 @@ class Scheduler:
         self._settle_at_ms = 0
         self._is_armed = False
         self._lock = asyncio.Lock()
-        registry.poke = self._poked.set
+        self._is_open = False
+        registry.poke = self._poke
 
     def begin(self) -> None:
-        """Start the task."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        """Publish from now on."""
+        self._is_open = True
+        if not self._is_idle:
+            self._poke()
+
+    def _poke(self) -> None:
+        """Look now: a schedule was made or changed."""
+        self._poked.set()
+        if self._is_open and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def _is_idle(self) -> bool:
+        return not (len(self._registry) or self._registry.has_changes or self._waves.has_unsettled)
 
     async def close(self) -> None:
         """Stop; a wave that has begun is finished by the next start."""
+        self._is_open = False
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -72,13 +87,15 @@ class Scheduler:
             _LOG.warning("the states of schedules could not be stored: %s", error.text)
 
     async def _run(self) -> None:
-        while True:
+        while not self._is_idle or self._poked.is_set():
             try:
                 await self.tick()
             except Exception:  # noqa: BLE001 - the schedules must outlive any one failure
                 _LOG.exception("the scheduler failed, and tries again")
                 await asyncio.sleep(LONGEST_SLEEP_S)
             self._poked.clear()
+            if self._is_idle:
+                break
             try:
                 async with asyncio.timeout(self._pause_s()):
                     await self._poked.wait()
@@ -86,8 +103,6 @@ class Scheduler:
                 pass
 
     def _pause_s(self) -> float:
-        if not len(self._registry) and not self._waves.has_unsettled:
-            return 60.0  # a new schedule pokes
         wake_ms = self._registry.next_wake_ms
         if wake_ms is None:
             return LONGEST_SLEEP_S

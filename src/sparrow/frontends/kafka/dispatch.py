@@ -27,27 +27,17 @@ if TYPE_CHECKING:
 
 Begun = list["Piece"] | asyncio.Future[list["Piece"]] | Coroutine[Any, Any, list["Piece"] | None] | None
 Handler = Callable[[Any, Call], Any]
+FindHandler = Callable[[Api, Route], tuple[Handler, int]]
 
 _LARGE_BYTES = 128 << 10
 
 
-def begin(connection: KafkaConnection, frame: bytes | memoryview) -> Begun:
-    """Begin a request.
-
-    Raises:
-        MalformedRequest: the connection must be closed.
-    """
-    return begin_with(connection, frame, handler_of)
-
-
-def begin_with(
-    connection: KafkaConnection, frame: bytes | memoryview, find: Callable[[Api, Route], tuple[Handler, int]]
-) -> Begun:
+def begin(connection: KafkaConnection, frame: bytes | memoryview, find: FindHandler | None = None) -> Begun:
     """Begin a request.
 
     Args:
         find: returns the handler of a route, and the version of the classes that it is written for
-            (-1: of the request).
+            (-1: of the request); None: `handler_of`.
 
     Raises:
         MalformedRequest: the connection must be closed.
@@ -72,7 +62,7 @@ def begin_with(
     route = api.route(header.version)
     if route is None:
         return _unsupported(api, call)
-    handler, schema = find(api, route)
+    handler, schema = (find or handler_of)(api, route)
     if len(frame) > _LARGE_BYTES and header.api_key != PRODUCE:
         return _begin_large(frame, schema, handler, call)
     request, handle = _read(frame, schema, header), _timed(handler, call)

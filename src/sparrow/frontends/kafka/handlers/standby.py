@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
 
+from sparrow.frontends.kafka import dispatch
 from sparrow.frontends.kafka.call import NO_THROTTLE
-from sparrow.frontends.kafka.dispatch import begin_with, handler_of
+from sparrow.frontends.kafka.dispatch import handler_of
 from sparrow.frontends.kafka.handlers import group_admin, metadata
 from sparrow.frontends.kafka.redirects import refuse
 
@@ -39,7 +40,7 @@ def begin(connection: KafkaConnection, frame: bytes | memoryview) -> Begun:
     Raises:
         MalformedRequest: the connection must be closed.
     """
-    return begin_with(connection, frame, _find)
+    return dispatch.begin(connection, frame, _find)
 
 
 def _find(api: Api, route: Route) -> tuple[Handler, int]:
