@@ -13,6 +13,7 @@ from tests.queues.work import Work, ack, records, take
 
 from sparrow.broker.queues.rules.record_state import READY
 from sparrow.broker.queues.scan import scanner
+from sparrow.storage.durability import Durability
 from sparrow.storage.local_journal import LocalJournal
 from sparrow.storage.log import LocalLog
 
@@ -151,14 +152,20 @@ async def test_a_record_is_leased_before_its_sync(work: Work, monkeypatch) -> No
     assert isinstance(log, LocalLog)
     while not log._resources.redo.is_ready:
         await asyncio.sleep(0.001)
-    sync, may_sync = LocalJournal.sync, threading.Event()
+    await log._durability.files_synced()  # a sync under way would cover the record that comes
+    sync, sync_files, may_sync = LocalJournal.sync, Durability.sync, threading.Event()
 
     def held(journal: LocalJournal) -> int:
         may_sync.wait(30)
         return sync(journal)
 
+    def held_files(files: Durability) -> int:
+        may_sync.wait(30)
+        return sync_files(files)
+
     monkeypatch.setattr(LocalJournal, "is_short", False)  # not on the loop
     monkeypatch.setattr(LocalJournal, "sync", held)
+    monkeypatch.setattr(Durability, "sync", held_files)
     with counted(work.queue("jobs")) as writes:
         publishing = asyncio.ensure_future(work.publish("jobs", [b"1"]))
         for _ in range(5):
