@@ -89,15 +89,15 @@ def test_librdkafka_is_sent_to_the_owner_for_everything(pair: Pair, standby: str
     configs = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "orders")])
     (described,) = configs.values()
     assert "retention.ms" in described.result(WAIT_S)
-    assert produce("orders", b"plain", **bootstrap) is None
-    assert produce("orders", b"once", **bootstrap, **{"enable.idempotence": True}) is None
+    assert produce("made", b"plain", **bootstrap) is None
+    assert produce("made", b"once", **bootstrap, **{"enable.idempotence": True}) is None
     assert produce("created-by-use", b"x", **bootstrap) is None
     producer = Producer({**bootstrap, "transactional.id": "t"})
     producer.init_transactions(WAIT_S)
     producer.begin_transaction()
-    producer.produce("orders", b"in a transaction")
+    producer.produce("made", b"in a transaction")
     producer.commit_transaction(WAIT_S)
-    assert sorted(read("orders", 3, **bootstrap)) == [b"in a transaction", b"once", b"plain"]
+    assert sorted(read("made", 3, **bootstrap)) == [b"in a transaction", b"once", b"plain"]
     assert "readers" in {each.group_id for each in groups(admin)}
     assert read("created-by-use", 1, **bootstrap) == [b"x"]
 
