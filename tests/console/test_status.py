@@ -110,6 +110,32 @@ async def test_rates_of_publishes_are_in_status_and_history(
     assert (await broker.status.describe()).rates.messages_in == 0
 
 
+async def test_sizes_are_added_up_now_and_then_and_what_is_published_meanwhile_is_added(
+    clocked: tuple[Broker, ManualClock],
+) -> None:
+    broker, clock = clocked
+    for topic in ("t", "u"):
+        await broker.topics.create(topic)
+    size = len(batch(*[b"x"] * 5))
+
+    async def publish(topic: str) -> None:
+        await broker.records.publish(topic, 0, batch(*[b"x"] * 5, timestamp_ms=clock.wall_ms()))
+
+    await publish("t")
+    assert broker.status.moment()["bytes"] == size
+    await publish("u")
+    assert broker.status.moment()["bytes"] == 2 * size
+    await broker.topics.delete("u")
+    assert broker.status.moment()["bytes"] == 2 * size  # no walk over the topics yet
+    clock.advance(6)
+    assert broker.status.moment()["bytes"] == size
+    await publish("t")
+    clock.advance(2)
+    moment = broker.status.moment()
+    assert moment["bytes"] == (await broker.status.describe()).bytes == 2 * size
+    assert moment["rates"] == {**dict.fromkeys(RATES, 0), "messages_in": 2.5, "bytes_in": round(size / 2, 1)}
+
+
 async def test_queues_that_do_something_have_a_history(clocked: tuple[Broker, ManualClock]) -> None:
     broker, clock = clocked
     await broker.queues.create("jobs")

@@ -83,6 +83,12 @@ class Measures:
         """Seconds from the arrival of a publish that waits for stable storage until it is there."""
         self.schedule_lateness = Histogram()
         """Seconds from the time at which a job of a schedule was due until it is stored."""
+        self.messages_in = self.bytes_in = 0
+        """Records and bytes that were published to all partitions together, as each of them counts
+        its own: rates of the broker are known without a walk over its topics.
+        """
+        self.messages_out = self.bytes_out = 0
+        """Records and bytes that were read by offset from all partitions together."""
         self.appended = self.append.observe
         self.published = self.publish.observe
         self.failed_logins: Counter[str] = Counter()

@@ -366,6 +366,8 @@ class Partition:
         """Count records that a client read by offset."""
         self.records_out += records
         self.bytes_out += size_bytes
+        self._measures.messages_out += records
+        self._measures.bytes_out += size_bytes
 
     def wait(self, waiter: Waiter) -> None:
         """Wake `waiter` once, at the next append."""
@@ -469,7 +471,10 @@ class Partition:
         if known is not None:
             return self._promise(known.appended, acks, known.log_append_time_ms, begun)
         now_ms = self._clock.wall_ms()
-        size_bytes = sum(header.size_bytes for header, _ in batches)
+        size_bytes = records = 0
+        for header, _ in batches:
+            size_bytes += header.size_bytes
+            records += header.last_offset_delta + 1
         stamped_ms = -1
         if self.config.log_append_time:
             stamped_ms = now_ms
@@ -480,8 +485,11 @@ class Partition:
                 self._check_size(header)
         promised = log.append(batches, leader_epoch=self._store.leader_epoch)
         appended = self._accept(promised, batches[0][0], now_ms)
+        measures = self._measures
         self.bytes_in += size_bytes
-        self._measures.appended(perf_counter() - begun)
+        measures.bytes_in += size_bytes
+        measures.messages_in += records
+        measures.appended(perf_counter() - begun)
         return self._promise(appended, acks, stamped_ms, begun)
 
     def _known(self, batches: Sequence[Batch]) -> AcceptedBatch | None:

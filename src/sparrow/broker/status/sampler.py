@@ -1,7 +1,7 @@
 """Samples of a broker: running totals of everything that counts, and rates between two samples.
 
-A sample adds up what the parts count anyway. Closed logs have counted nothing, so an idle broker
-with ten thousand topics has nothing to add up.
+A sample reads what the parts count anyway. Messages and bytes have totals of their own
+(`Measures`), so that no sample walks over the topics; their sizes are added up now and then.
 """
 
 from __future__ import annotations
@@ -41,33 +41,36 @@ class Sampler:
         self._parts = parts
         self._measures = measures
         self._logs = logs
+        self._sized_at_s = float("-inf")
+        self._unsized = 0
+        """Published bytes that are in no open log, when sizes were added up last."""
 
     def totals(self) -> Totals:
         """Return the totals now."""
-        messages_in = messages_out = bytes_in = bytes_out = 0
-        for topic in self._parts.topic_registry:
-            for partition in topic.partitions:
-                if partition.is_open:
-                    messages_in += partition.records_in
-                    messages_out += partition.records_out
-                    bytes_in += partition.bytes_in
-                    bytes_out += partition.bytes_out
         delivered = acknowledged = 0
         for queue in self._parts.queue_registry:
             for subscriber in queue.state.subscribers.values():
                 delivered += subscriber.tally.delivered
                 acknowledged += subscriber.tally.acknowledged
         syncs = tuple(self._logs.sync_times.cumulative())
-        return Totals((messages_in, messages_out, bytes_in, bytes_out, delivered, acknowledged), syncs)
+        of_all = self._measures
+        counts = (of_all.messages_in, of_all.messages_out, of_all.bytes_in, of_all.bytes_out)
+        return Totals((*counts, delivered, acknowledged), syncs)
 
-    def size_bytes(self) -> int:
-        """Return the bytes of all open logs."""
-        return sum(
-            partition.log.size_bytes
-            for topic in self._parts.topic_registry
-            for partition in topic.partitions
-            if partition.is_open
-        )
+    def size_bytes(self, now_s: float, max_age_s: float) -> int:
+        """Return the bytes of all open logs: added up if the last time is longer ago than
+        `max_age_s`, else with what was published since.
+        """
+        published = self._measures.bytes_in
+        if now_s - self._sized_at_s > max_age_s:
+            self._sized_at_s = now_s
+            self._unsized = published - sum(
+                partition.log.size_bytes
+                for topic in self._parts.topic_registry
+                for partition in topic.partitions
+                if partition.is_open
+            )
+        return published - self._unsized
 
     def connections(self) -> dict[str, int]:
         """Return the number of open connections, by listener."""
@@ -112,7 +115,7 @@ class Sampler:
 
 
 def rates_between(before: Totals, after: Totals, seconds: float) -> dict[str, float]:
-    """Return the rates per second. A deleted topic takes its counts along: no rate is negative."""
+    """Return the rates per second. A deleted queue takes its counts along: no rate is negative."""
     return {
         name: max(0, new - old) / seconds if seconds > 0 else 0.0
         for name, old, new in zip(RATES, before.counts, after.counts, strict=True)

@@ -52,6 +52,8 @@ _DISK_LOW: Final = 2.0
 """Free space below so many times the reserve needs attention."""
 _MOMENT_S: Final = 5.0
 """Totals of an older moment are not compared with those of now."""
+_SIZE_S: Final = 60.0
+"""Time between two walks over the sizes of all topics while nobody looks."""
 MAX_REASONS: Final = 100
 
 
@@ -89,6 +91,8 @@ class StatusService:
         self._attention: list[Attention] = []
         self._looked_at = float("-inf")
         self._moment: tuple[Totals, float] | None = None
+        self._state = ""
+        self._state_at = float("-inf")
 
     # ── samples ───────────────────────────────────────────────────────────────────────────────────
 
@@ -107,7 +111,7 @@ class StatusService:
         unfinished, dead = self._sampler.jobs()
         gauges: dict[str, float] = {
             "connections": sum(self._sampler.connections().values()),
-            "bytes": self._sampler.size_bytes(),
+            "bytes": self._sampler.size_bytes(self._clock.monotonic(), _SIZE_S),
             "unfinished": unfinished,
             "dead": dead,
         }
@@ -175,7 +179,7 @@ class StatusService:
             partitions=sum(len(topic.partitions) for topic in topics),
             groups=len(self._parts.group_registry.names()),
             queues=len(self._parts.queue_registry),
-            bytes=sampler.size_bytes(),
+            bytes=sampler.size_bytes(self._clock.monotonic(), _MOMENT_S),
             unfinished=unfinished,
             dead=dead,
             free_bytes=free_bytes,
@@ -186,29 +190,35 @@ class StatusService:
             rates=MessageRates(**{name: round(self._histories.short.last(name), 1) for name in RATES}),
             sync_p50_ms=quantile_ms(*syncs, 0.5),
             sync_p99_ms=quantile_ms(*syncs, 0.99),
-            attention=[
-                *self._own_attention(status, reasons, free_bytes),
-                *await self._what_needs_attention(),
-            ],
+            attention=await self._all_attention(status, reasons, free_bytes),
         )
+
+    async def attention(self) -> list[Attention]:
+        """Return what needs attention, the gravest first, for those who may describe the cluster:
+        the caller has checked that.
+        """
+        return await self._all_attention(*self.reasons(), self._sampler.free_bytes())
 
     def moment(self) -> dict[str, object]:
         """Return what changes from second to second, for those who may describe the cluster: the
-        caller has checked that. Rates are those since the last call, if that was just now.
+        caller has checked that. Rates are those since the last call, if that was just now. What
+        takes a walk over all topics (`status`, `bytes`) is looked at every five seconds.
         """
         totals, now_s = self._sampler.totals(), self._clock.monotonic()
         since, since_s = self._moment or (self._before, self._before_s)
         if now_s - since_s > _MOMENT_S:
             since, since_s = self._before, self._before_s
         self._moment = totals, now_s
+        if now_s - self._state_at >= _MOMENT_S:
+            self._state_at, self._state = now_s, self.reasons()[0]
         unfinished, dead = self._sampler.jobs()
         rates = rates_between(since, totals, now_s - since_s)
         return {
             "time_ms": self._clock.wall_ms(),
-            "status": self.reasons()[0],
+            "status": self._state,
             "rates": {name: round(value, 1) for name, value in rates.items()},
             "connections": self._sampler.connections(),
-            "bytes": self._sampler.size_bytes(),
+            "bytes": self._sampler.size_bytes(now_s, _MOMENT_S),
             "free_bytes": self._sampler.free_bytes(),
             "unfinished": unfinished,
             "dead": dead,
@@ -253,11 +263,11 @@ class StatusService:
 
     # ── attention and forecast ────────────────────────────────────────────────────────────────────
 
-    async def _what_needs_attention(self) -> list[Attention]:
+    async def _all_attention(self, status: str, reasons: Sequence[str], free_bytes: int) -> list[Attention]:
         if self._clock.monotonic() - self._looked_at >= _ATTENTION_S:
             self._looked_at = self._clock.monotonic()
             self._attention = await self._rules.look()
-        return self._attention
+        return [*self._own_attention(status, reasons, free_bytes), *self._attention]
 
     def _own_attention(self, status: str, reasons: Sequence[str], free_bytes: int) -> list[Attention]:
         found = []

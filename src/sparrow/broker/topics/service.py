@@ -422,14 +422,22 @@ class TopicService:
 
 
 def _overview(topic: Topic) -> TopicOverview:
-    ready = [each for each in topic.partitions if each.is_open]
+    messages = size_bytes = messages_in = bytes_in = messages_out = 0
+    for partition in topic.partitions:
+        if partition.is_open:
+            log = partition.log
+            messages += log.end_offset - log.start_offset
+            size_bytes += log.size_bytes
+            messages_in += partition.records_in
+            bytes_in += partition.bytes_in
+            messages_out += partition.records_out
     return TopicOverview(
         topic.name,
         str(topic.id),
         len(topic.partitions),
-        sum(each.log.end_offset - each.start_offset for each in ready),
-        sum(each.log.size_bytes for each in ready),
-        sum(each.records_in for each in ready),
-        sum(each.bytes_in for each in ready),
-        sum(each.records_out for each in ready),
+        messages,
+        size_bytes,
+        messages_in,
+        bytes_in,
+        messages_out,
     )

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from sparrow.base.errors import Draining, SparrowError
-from sparrow.broker.access.authz import SYSTEM
 from sparrow.broker.audit.event import AuditOutcome
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import problems, response
@@ -108,7 +107,7 @@ class _Hub:
             self._statistics = _event(b"statistics", status.moment())
             self._send(self._statistics, for_all=False)
             if tick % ALERTS_EVERY == 0:
-                alerts = _event(b"alert", (await status.describe(principal=SYSTEM)).attention)
+                alerts = _event(b"alert", await status.attention())
                 if alerts != self._alerts:
                     self._alerts = alerts
                     self._send(alerts, for_all=False)
