@@ -110,7 +110,7 @@ async def test_rates_of_publishes_are_in_status_and_history(
     assert (await broker.status.describe()).rates.messages_in == 0
 
 
-async def test_sizes_are_added_up_now_and_then_and_what_is_published_meanwhile_is_added(
+async def test_sizes_are_added_up_now_and_then(
     clocked: tuple[Broker, ManualClock],
 ) -> None:
     broker, clock = clocked
