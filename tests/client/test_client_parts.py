@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidArgument, UnsupportedCompression
+from sparrow.client.accumulator import TopicAccumulator
+from sparrow.client.batch import ProducerBatch
 from sparrow.client.message import checked_parts
 from sparrow.client.options import ClientOptions, producer_options
+from sparrow.client.partition_queue import MAX_IN_FLIGHT, PartitionQueue
 from sparrow.client.retry import Backoff
 from sparrow.client.selection import TopicSelection, matches
 from sparrow.client.url import Address, parse_url
@@ -190,3 +194,24 @@ def test_dropping_a_selector_drops_topics_that_only_it_selected() -> None:
     selection.again({("o.x", 0): 1, ("o.y", 0): 1}, ["o.x", "o.y"])
     assert selection.drop(["o.*"]) == ["o.*", "o.y"]
     assert selection.drop(["*.x"]) == ["*.x", "o.x"]
+
+
+async def test_batches_grow_while_as_many_wait_as_may_be_in_flight() -> None:
+    def opened(queue: PartitionQueue) -> ProducerBatch:
+        return ProducerBatch(queue.topic, queue.partition, 0, 60.0, loop=asyncio.get_running_loop())
+
+    accumulator = TopicAccumulator("orders", 100, 400, opened, lambda _: None, is_idempotent=True)
+    accumulator.grow(1)
+    (queue,) = accumulator.queues
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            accumulator.batch_for(None, None, 50).size_bytes += 50
+
+    send(2 * MAX_IN_FLIGHT)
+    assert {batch.size_bytes for batch in queue.ready} == {100}
+    send(10 * MAX_IN_FLIGHT)
+    assert max(batch.size_bytes for batch in queue.ready) == 400
+    accumulator.shrink(400)
+    send(10 * MAX_IN_FLIGHT)
+    assert queue.ready[-1].size_bytes == 200

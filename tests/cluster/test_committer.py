@@ -54,6 +54,39 @@ async def test_everything_that_waits_is_one_commit() -> None:
     await shard.close()
 
 
+async def test_what_follows_from_a_commit_comes_along_with_the_next_one() -> None:
+    bench = ShardBench()
+    shard = bench.open()
+    log, journal = shard.logs.open(ORDERS, LogConfig()), shard.logs.open_journal(None)
+    await journal.begin()
+    bench.state.is_down = True
+    first = log.append([numbered(0)])
+
+    async def lease() -> None:
+        await first
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await journal.append(b"a lease of the first")
+
+    leased = asyncio.create_task(lease())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    second = log.append([numbered(1)])
+    bench.state.is_down = False
+    await asyncio.gather(leased, second)
+    assert bench.ledger.commits == 2
+    await shard.close()
+
+
+async def test_much_that_comes_at_once_is_several_objects() -> None:
+    bench = ShardBench(options=CommitOptions(seal_bytes=500_000))
+    shard = bench.open()
+    log = shard.logs.open(ORDERS, LogConfig())
+    await asyncio.gather(*(log.append([batch(BIG)]) for _ in range(10)))
+    assert sorted(len(data) // len(BIG) for data in bench.content.values()) == [1, 3, 3, 3]
+    await shard.close()
+
+
 async def test_small_payloads_are_rows_and_large_ones_objects() -> None:
     bench = ShardBench()
     shard = bench.open()

@@ -8,7 +8,8 @@ it.
 - `partition=` takes precedence over both.
 
 A batch is closed when the next message would take it over `batch_bytes`; `partition_queue.py`
-closes one that is due.
+closes one that is due. Where as many batches wait as may be in flight, the next ones are larger:
+the broker, or its store, takes longer than it takes to fill them.
 
 Pure: the number of partitions, times and deadlines come from the caller.
 """
@@ -19,7 +20,7 @@ import random
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidArgument, UnknownPartition
-from sparrow.client.partition_queue import PartitionQueue
+from sparrow.client.partition_queue import MAX_IN_FLIGHT, PartitionQueue
 from sparrow.records.partitioner import partition_for_key
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class TopicAccumulator:
         "_open_batch",
         "batch_bytes",
         "checked_at",
+        "max_batch_bytes",
         "queues",
         "sticky",
         "topic",
@@ -53,6 +55,7 @@ class TopicAccumulator:
         self,
         topic: str,
         batch_bytes: int,
+        max_batch_bytes: int,
         open_batch: Callable[[PartitionQueue], ProducerBatch],
         filled: Callable[[ProducerBatch], None],
         *,
@@ -63,6 +66,8 @@ class TopicAccumulator:
         self._is_idempotent = is_idempotent
         self.topic = topic
         self.batch_bytes = batch_bytes
+        self.max_batch_bytes = max_batch_bytes
+        """Size to which batches may grow."""
         self.queues: list[PartitionQueue] = []
         self.sticky = self._new_queue(UNPLACED)
         """The queue for messages without a key; a real one as soon as partitions are known."""
@@ -78,6 +83,7 @@ class TopicAccumulator:
         topic.
         """
         self.batch_bytes = max(1, min(self.batch_bytes, batch_bytes // 2))
+        self.max_batch_bytes = self.batch_bytes
 
     def grow(self, partitions: int) -> None:
         """Add queues up to this number of partitions. Partitions never go away."""
@@ -122,6 +128,8 @@ class TopicAccumulator:
         batch = queue.open
         if batch is not None:
             queue.close_open()
+            if len(queue.ready) >= MAX_IN_FLIGHT:
+                self.batch_bytes = min(2 * self.batch_bytes, self.max_batch_bytes)
             self._filled(batch)
 
     def _queue_numbered(self, partition: int) -> PartitionQueue:

@@ -101,7 +101,9 @@ class ProducerOptions(Struct, frozen=True, kw_only=True):
     iteration.
     """
     batch_bytes: int = 128 << 10
-    """Size at which a batch is sent regardless of the linger, before compression."""
+    """Size at which a batch is sent regardless of the linger, before compression. Batches grow to
+    four times of it while as many wait as may be in flight.
+    """
     compression: Compression = Compression.NONE
     idempotent: bool = True
     max_pending_bytes: int = 32 << 20

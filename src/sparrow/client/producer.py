@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from sparrow.client.session import Session
 
 _NO_HEADERS: Headers = ()
+MAX_GROWTH = 4
+"""Batches grow up to this many times `batch_bytes` while the broker is behind."""
 _ABANDON_TIMEOUT_S = 1.0
 """The longest wait for sent messages when a block ends with an exception."""
 
@@ -571,6 +573,7 @@ class Producer:
             accumulator = self._accumulators[topic] = TopicAccumulator(
                 topic,
                 min(self.options.batch_bytes, self._sender.max_batch_bytes),
+                min(MAX_GROWTH * self.options.batch_bytes, self._sender.max_batch_bytes),
                 self._open_batch,
                 self._full,
                 is_idempotent=self.options.idempotent,

@@ -4,10 +4,12 @@ commit of the ledger.
 Writers add to the open *group*. It is sealed, and the next one opened,
 
 * at once when no other is under way and it is small (or none was uploaded for `linger_s`);
-* when it has `seal_bytes`, or is `linger_s` old, while fewer than `MAX_IN_FLIGHT` are under way.
+* when it has `seal_bytes`, or is old enough, while fewer than `MAX_IN_FLIGHT` are under way.
 
-The linger grows with the rate of what is uploaded, so that much data becomes few objects: stores
-charge for each upload, and none of them is quicker with small ones.
+For batches that become an object, that is a time which grows with the rate of what is uploaded, so
+that much data becomes few objects: stores charge for each upload, and none of them is quicker with
+small ones. It ends when nothing was added for a quarter of it, since then all publishers are likely
+to wait for this group.
 
 A small payload goes into the ledger's row, while the budget for that lasts; a large one becomes an
 object. Uploads run side by side, commits in the order of their numbers. The calls of a group are
@@ -55,6 +57,10 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 MAX_IN_FLIGHT: Final = 4
 MAX_RETRY_S: Final = 2.0
+ANSWER_TURNS: Final = 6
+"""Turns of the loop after a commit in which the next group waits for what follows from it: a
+queue's record that is committed is leased four turns later, and that lease is to come along.
+"""
 
 Retake = Callable[[], Awaitable["Taken"]]
 """Take the own shard again. Raises NotOwner if another node has it by now."""
@@ -70,9 +76,9 @@ class CommitOptions:
     """Budget of payloads in rows."""
     seal_bytes: int = 4 << 20
     linger_s: float = 0.005
-    linger_grows_at: int = 4_000_000
+    linger_grows_at: int = 1_250_000
     """Bytes per second from which on the linger grows in proportion, up to `max_linger_s`."""
-    max_linger_s: float = 0.075
+    max_linger_s: float = 0.125
     max_waiting_bytes: int = 64 << 20
     """Uncommitted bytes; more are refused with Overloaded."""
     inline_after_s: float = 2.0
@@ -110,6 +116,7 @@ class Group:
         runs: the runs of logs, in the order in which they were begun; `replaces` with the log.
         entries: the last value of each changed entry; None: it is deleted.
         settlements: what to call when the outcome is known, in the order of the calls.
+        added_at: when batches were last added.
         payload: set when it is sealed.
         is_object: the payload goes into an object, whatever its size.
     """
@@ -122,6 +129,7 @@ class Group:
     drops: list[int] = field(default_factory=list)
     settlements: list[Settle] = field(default_factory=list)
     begun_at: float = 0.0
+    added_at: float = 0.0
     payload_bytes: int = 0
     entry_bytes: int = 0
     payload: bytes = b""
@@ -248,9 +256,17 @@ class ShardCommitter:
             self._tasks = [loop.create_task(self._seal_groups()), loop.create_task(self._commit_groups())]
         self._waiting_bytes += size_bytes
         group = self._open
+        if group.size_bytes >= self._options.seal_bytes and len(self._in_flight) < MAX_IN_FLIGHT:
+            self._seal_open()  # not later: much may come within a turn of the loop
+            group = self._open
+        was_small = group.size_bytes <= self._options.inline_bytes
         if group.is_empty:
             group.begun_at = self._clock.monotonic()
-        self._changed.set()
+            self._changed.set()
+        elif was_small and group.size_bytes + size_bytes > self._options.inline_bytes:
+            self._changed.set()  # from now on it is an object, with a time of its own
+        elif group.size_bytes + size_bytes >= self._options.seal_bytes:
+            self._changed.set()
         return group
 
     def admit_batches(self, size_bytes: int) -> Group:
@@ -265,6 +281,7 @@ class ShardCommitter:
             raise Overloaded(f"the object store is away: {self.objects_failure.text}; try again")
         group = self.admit(size_bytes)
         group.payload_bytes += size_bytes
+        group.added_at = self._clock.monotonic()
         return group
 
     def add_entries(
@@ -311,10 +328,14 @@ class ShardCommitter:
         while True:
             await self._until_due()
             await asyncio.sleep(0)  # what this turn of the loop still adds comes along
-            group, self._open = self._open, Group()
-            self._seal(group)
-            self._in_flight.append(group)
-            self._sealed.put_nowait(group)
+            if not self._open.is_empty:
+                self._seal_open()
+
+    def _seal_open(self) -> None:
+        group, self._open = self._open, Group()
+        self._seal(group)
+        self._in_flight.append(group)
+        self._sealed.put_nowait(group)
 
     async def _until_due(self) -> None:
         while True:
@@ -335,11 +356,12 @@ class ShardCommitter:
             return None
         if group.size_bytes >= options.seal_bytes or self._is_closed:
             return 0
-        is_small = group.payload_bytes <= options.inline_bytes
-        now = self._clock.monotonic()
-        if not self._in_flight:
-            return 0 if is_small else self._last_upload_at + self._linger_s() - now
-        return None if is_small else group.begun_at + self._linger_s() - now
+        if group.payload_bytes <= options.inline_bytes:
+            return None if self._in_flight else 0
+        begun_at = group.begun_at if self._in_flight else self._last_upload_at
+        linger_s = self._linger_s()
+        due_at = min(begun_at + linger_s, group.added_at + max(options.linger_s, linger_s / 4))
+        return due_at - self._clock.monotonic()
 
     def _linger_s(self) -> float:
         options = self._options
@@ -423,6 +445,10 @@ class ShardCommitter:
             self.inline_bytes += len(group.payload)
         self.seq = commit.seq
         self._settle(group, commit, runs)
+        if self._sealed.empty():
+            for _ in range(ANSWER_TURNS):
+                await asyncio.sleep(0)
+        self._changed.set()
 
     def _build(self, group: Group, *, is_object: bool) -> tuple[Commit, list[LogRun]]:
         runs, position = [], 0
@@ -476,7 +502,6 @@ class ShardCommitter:
                 self._cache.add(payload, group.payload)
         self._in_flight.remove(group)
         self._waiting_bytes -= group.size_bytes
-        self._changed.set()
         replacements: dict[CommittedLog, list[LogRun]] = {}
         for (log, _, replaces), run in zip(group.runs, runs, strict=True):
             if replaces:
