@@ -54,7 +54,7 @@ async def test_everything_that_waits_is_one_commit() -> None:
     await shard.close()
 
 
-async def test_what_follows_from_a_commit_comes_along_with_the_next_one() -> None:
+async def test_a_lease_comes_along_with_the_commit_after_its_records() -> None:
     bench = ShardBench()
     shard = bench.open()
     log, journal = shard.logs.open(ORDERS, LogConfig()), shard.logs.open_journal(None)
