@@ -7,7 +7,7 @@ begun runs to its end.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sparrow.storage.store import LogConfig, LogId
 
 T = TypeVar("T")
+BATCHES_AT_ONCE: Final = 64
+"""Batches that are merged in one step of the loop: some tenths of a millisecond."""
 
 
 class LogContent:
@@ -152,13 +154,50 @@ class LogContent:
         self, pieces: Sequence[Piece], batches: Iterable[tuple[BatchHeader, bytes]]
     ) -> list[RunBuilder]:
         """Return runs of `batches` that may replace neighbouring pieces."""
-        number, interval = self.state.entry.number, self.config.index_interval_bytes
-        runs = [RunBuilder(number, pieces[0].base, interval)]
+        row = RunRow(self.state.entry.number, pieces[0].base, self.config.index_interval_bytes)
         for header, data in batches:
-            if runs[-1].is_full(header.size_bytes, header.last_offset_delta + 1):
-                # Runs meet, so that each offset belongs to one, also where compaction left holes.
-                runs[-1].end = header.base_offset
-                runs.append(RunBuilder(number, header.base_offset, interval))
-            runs[-1].add_stamped(header, data[:STAMP_BYTES], memoryview(data), header.base_offset)
-        runs[-1].end = pieces[-1].end
-        return runs
+            row.add(header, memoryview(data))
+        return row.end(pieces[-1].end)
+
+    async def merged(self, pieces: Sequence[Piece]) -> list[RunBuilder]:
+        """Return runs that have all batches of neighbouring pieces, and let other tasks run
+        meanwhile.
+
+        Raises:
+            ObjectMissing, ObjectsUnavailable, LedgerUnavailable, CorruptStoredBatch
+        """
+        row = RunRow(self.state.entry.number, pieces[0].base, self.config.index_interval_bytes)
+        for piece in pieces:
+            if not piece.run.length:
+                continue
+            data = await self.reader.read(piece)
+            for number, (header, at) in enumerate(self.reader.walk(piece, data)):
+                row.add(header, data[at : at + header.size_bytes])
+                if number % BATCHES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        return row.end(pieces[-1].end)
+
+
+class RunRow:
+    """Neighbouring runs that batches are added to. They meet, so that each offset belongs to one,
+    also where compaction left holes.
+    """
+
+    def __init__(self, log: int, base: int, interval_bytes: int) -> None:
+        self._log = log
+        self._interval_bytes = interval_bytes
+        self._runs = [RunBuilder(log, base, interval_bytes)]
+
+    def add(self, header: BatchHeader, data: memoryview) -> None:
+        """Append a batch, which has its offset."""
+        run = self._runs[-1]
+        if run.is_full(header.size_bytes, header.last_offset_delta + 1):
+            run.end = header.base_offset
+            run = RunBuilder(self._log, header.base_offset, self._interval_bytes)
+            self._runs.append(run)
+        run.add_stamped(header, bytes(data[:STAMP_BYTES]), data, header.base_offset)
+
+    def end(self, offset: int) -> list[RunBuilder]:
+        """Return the runs, the last of which ends at `offset`."""
+        self._runs[-1].end = offset
+        return self._runs

@@ -118,8 +118,7 @@ async def _merge_group(group: Sequence[_Stretch], committer: ShardCommitter) -> 
         ]
         runs = []
         for log, pieces in stretches:
-            batches = [each for piece in pieces for each in await log.reader.batches_of(piece)]
-            runs += [(log, run) for run in log.runs_of(pieces, batches)]
+            runs += [(log, run) for run in await log.merged(pieces)]
         if not runs:
             return 0
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

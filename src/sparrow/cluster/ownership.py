@@ -35,7 +35,9 @@ TTL_MS: Final = NODE_TTL_MS
 TRUST_S: Final = 8.0
 RENEW_S: Final = 2.0
 RETRY_S: Final = 0.25
-POLL_S: Final = 0.1
+POLL_S: Final = 0.05
+HANDOVER_POLL_S: Final = 0.01
+"""The same while the owner is about to let the shard go."""
 GRACE_S: Final = 1.0
 GIVE_UP_S: Final = 20.0
 """Time without trust after which an owner lets its clients go: if it alone is cut off from the
@@ -206,7 +208,8 @@ class Ownership:
             except LedgerUnavailable as error:
                 self._note(error)
                 await asyncio.sleep(RETRY_S)
-            await asyncio.sleep(POLL_S)
+            lets_go = self.seen_owner is not None and self.seen_owner.is_draining
+            await asyncio.sleep(HANDOVER_POLL_S if lets_go else POLL_S)
 
     def _owner(self, status: LedgerStatus) -> tuple[int | None, NodeInfo | None]:
         owner = next(each.owner for each in status.shards if each.id == self._shard)
