@@ -1,5 +1,5 @@
-"""The slow store of the broker's tests finds two faults of stores that wait, when they are put back:
-cold partitions that are read one after the other, and logs that are opened on the loop.
+"""The slow store of the broker's tests finds two faults that are put back: cold partitions that are
+read one after the other, and logs that are opened on the loop.
 
 `tests/storage/test_pending_append_mutants.py` does so for the faults of pending appends.
 """
