@@ -12,7 +12,7 @@ FUZZ_BATCHES ?= 100000
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports compiled pytest test-pythons bench bench-quick bench-spark crash test-cluster cluster-simulation cluster-crash fuzz compat audit clean
+.PHONY: help setup demo test test-long lint types imports compiled pytest test-pythons bench bench-quick bench-spark crash test-cluster cluster-simulation cluster-crash fuzz compat audit clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -26,6 +26,10 @@ demo: setup  ## a git history through a parented queue, killed workers and a Spa
 test: setup  ## lint, types, import rules and all tests
 	@$(MAKE) --no-print-directory --output-sync=target -j2 types compiled lint imports
 	@$(MAKE) --no-print-directory pytest
+
+# What is drawn by chance (examples, seeds, rounds of kills) is repeated a few times by `make test`, and here as often as the tests say.
+test-long: setup  ## all tests, with four times the examples, seeds and kills of `make test`
+	SPARROW_LONG_TESTS=1 $(BIN)/pytest -n $(WORKERS) -q
 
 lint: setup
 	$(BIN)/ruff check .

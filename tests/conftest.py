@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 import sparrow.frontends
+from tests.repetitions import repetitions
 from tests.spark import class_archive
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ for found in pkgutil.walk_packages(sparrow.frontends.__path__, "sparrow.frontend
 
 # The duration of an example depends more on the machine than on the code.
 hypothesis.settings.register_profile(
-    "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "tests",
+    max_examples=repetitions(100),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("tests")
 

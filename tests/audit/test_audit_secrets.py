@@ -25,6 +25,7 @@ from tests.http_admin.calls import call
 from tests.http_admin.test_http_rights import CALLS as HTTP_CALLS
 from tests.http_admin.test_http_rights import ONE, QUERIES, TOKENS, path_of
 from tests.http_frontend.conftest import MakeHttp
+from tests.repetitions import repetitions
 
 MARK = "s3cr3t-m4rk"
 KEPT_NAMES = frozenset(
@@ -131,7 +132,9 @@ async def test_no_call_of_the_native_listener_leaks_a_secret(
         assert_nothing_leaks(recorder.take(), caplog.text)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=repetitions(50), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(password=st.text(min_size=1), name=st.text())
 def test_a_refused_login_has_the_name_alone(password: str, name: str) -> None:
     password = MARK + password

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.repetitions import repetitions
 
 from bench.report import SCHEMA, CannotMerge, Report, merged
 from bench.results import Measurement, Target
@@ -18,14 +19,14 @@ FIGURES = st.lists(st.floats(-1e9, 1e9), max_size=5)
 TARGETS = st.none() | st.builds(Target, st.floats(0, 1e9), st.booleans())
 
 
-@settings(max_examples=50)
+@settings(max_examples=repetitions(50))
 @given(FIGURES, TARGETS)
 def test_row_is_the_same_after_it_was_written_and_read(runs, target):
     row = Measurement("a: b", "ms", target, "synced", runs, "note", figure="a", client="b", group="w")
     assert Measurement.from_json(json.loads(json.dumps(row.to_json()))) == row
 
 
-@settings(max_examples=50)
+@settings(max_examples=repetitions(50))
 @given(FIGURES.filter(bool), TARGETS)
 def test_verdict_is_that_of_the_median(runs, target):
     row = Measurement("a", "ms", target, runs=runs)

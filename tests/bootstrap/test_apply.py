@@ -28,6 +28,7 @@ from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.local import LocalLogStore
 from sparrow.storage.options import StorageOptions
 from sparrow.testing.running_broker import _config as config_of
+from tests.repetitions import repetitions
 
 FULL: Mapping[str, object] = {
     "topics": {"audit": None, "orders": {"partitions": 3, "config": {"retention.ms": "1d"}}},
@@ -340,7 +341,7 @@ configurations = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=repetitions(150), deadline=None)
 @given(st.lists(configurations, min_size=1, max_size=3))
 def test_after_any_files_the_last_one_holds_and_holds_again_without_a_write(configs):
     async def play() -> None:

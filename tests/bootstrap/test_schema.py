@@ -21,6 +21,7 @@ from sparrow.base.errors import InvalidConfig
 from sparrow.base.settings import options_of
 from sparrow.server.bootstrap.schema import file_schema
 from sparrow.server.config import ServerConfig, load
+from tests.repetitions import repetitions
 
 SCHEMA = file_schema()
 VALIDATOR = jsonschema_rs.validator_for(SCHEMA)
@@ -153,7 +154,7 @@ def test_every_option_and_the_rich_file_are_in_the_schema(path):
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=repetitions(120), deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 4))
 def test_schema_accepts_valid_files_and_mutated_files_are_refused_with_a_line(path, seed, changes):
     dice = random.Random(seed)
@@ -168,7 +169,7 @@ def test_schema_accepts_valid_files_and_mutated_files_are_refused_with_a_line(pa
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=repetitions(120), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 6))
 def test_a_file_with_damaged_text_is_read_or_refused_with_a_line(path, seed, changes):
     dice = random.Random(seed)

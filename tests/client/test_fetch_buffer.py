@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sparrow.client.fetch_buffer import FetchBuffer
 from sparrow.records.builder import build_batch
 from sparrow.records.record import Record
+from tests.repetitions import repetitions
 
 KEYS = [("a", 0), ("a", 1), ("b", 0)]
 
@@ -131,7 +132,9 @@ class FetchBufferMachine(RuleBasedStateMachine):
         assert self.buffer.to_commit(only_processed=False) == {}
 
 
-FetchBufferMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+FetchBufferMachine.TestCase.settings = settings(
+    max_examples=repetitions(60), stateful_step_count=40, deadline=None
+)
 TestFetchBuffer = pytest.mark.slow(FetchBufferMachine.TestCase)
 
 

@@ -20,6 +20,7 @@ from sparrow.client.partition_queue import MAX_IN_FLIGHT, SEQUENCE_MASK, Partiti
 from sparrow.records.batch import check, parse_header
 from sparrow.records.compression import Compression
 from sparrow.storage.store import Appended
+from tests.repetitions import repetitions
 
 
 class Partition:
@@ -174,7 +175,9 @@ class PartitionQueueMachine(RuleBasedStateMachine):
         assert self.partition.values == [n for n in range(self.count) if n not in self.failed]
 
 
-PartitionQueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+PartitionQueueMachine.TestCase.settings = settings(
+    max_examples=repetitions(60), stateful_step_count=40, deadline=None
+)
 TestPartitionQueue = pytest.mark.slow(PartitionQueueMachine.TestCase)
 
 

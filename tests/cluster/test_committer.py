@@ -19,6 +19,7 @@ from sparrow.meta.store import Put
 from sparrow.storage.store import Appended, LogConfig, LogId, PartitionLog
 from tests.cluster.shards import ALL_OBJECTS, ShardBench
 from tests.conformance.log_store import ORDERS
+from tests.repetitions import repetitions
 from tests.storage.batches import batch, kept, numbered, payload, read_batches
 
 OTHER = LogId("orders", ORDERS.topic_id, 1)
@@ -312,7 +313,7 @@ async def test_the_state_of_producers_is_found_without_reading_a_payload() -> No
     await shard.close()
 
 
-@settings(max_examples=30)
+@settings(max_examples=repetitions(30))
 @given(
     seed=st.integers(0, 1 << 30),
     kills=st.lists(st.integers(1, 12), min_size=1, max_size=3),

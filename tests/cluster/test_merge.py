@@ -19,6 +19,7 @@ from sparrow.storage.store import LogConfig, LogId
 from tests.cluster.shards import ShardBench
 from tests.conformance.ledger import joined, taken
 from tests.conformance.log_store import ORDERS
+from tests.repetitions import repetitions
 from tests.storage.batches import kept, numbered, read_batches
 
 OTHER = LogId("orders", ORDERS.topic_id, 1)
@@ -26,7 +27,7 @@ AT_ONCE = MergeOptions(max_rows=0)
 HOUR_MS = 3_600_000
 
 
-@settings(max_examples=25)
+@settings(max_examples=repetitions(25))
 @given(
     seed=st.lists(st.sampled_from(["a", "b", "both", "merge", "retention"]), min_size=3, max_size=25),
     inline=st.sampled_from([0, 200, 1 << 16]),

@@ -17,6 +17,7 @@ from sparrow.records.record import decode
 from sparrow.storage.store import LogConfig, PartitionLog
 from tests.cluster.shards import ALL_OBJECTS, ShardBench
 from tests.conformance.log_store import ORDERS
+from tests.repetitions import repetitions
 from tests.storage.batches import NOW_MS, Batch, kept, keyed, numbered, payload, read_batches, wrap
 from tests.storage.test_compaction import COMPACT, Seen, Site
 
@@ -52,7 +53,7 @@ async def records_of(log: PartitionLog) -> list[Seen]:
     return [(each.offset, each.key, each.value) for each in found if each.key != b"roll"]
 
 
-@settings(max_examples=30)
+@settings(max_examples=repetitions(30))
 @given(seed=st.integers(0, 1 << 30), count=st.integers(1, 25), later_ms=st.sampled_from([0, 5000]))
 def test_compaction_keeps_the_same_records_as_on_files(seed: int, count: int, later_ms: int) -> None:
     async def run() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sparrow.base.errors import ConditionFailed, InvalidArgument, SparrowError, StorageFailed
 from sparrow.meta.checks import MAX_NAME_BYTES, MAX_VALUE_BYTES
 from sparrow.meta.store import ABSENT, ANY, Delete, Entry, MetaStore, Put, Write
+from tests.repetitions import repetitions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -213,7 +214,7 @@ class MetaStoreConformance:
 
     @pytest.mark.slow
     def test_any_history_matches_a_dictionary(self, open_new: Callable[[], MetaStore]) -> None:
-        @settings(max_examples=25, deadline=None)
+        @settings(max_examples=repetitions(25), deadline=None)
         @given(rounds=st.lists(BATCHES, max_size=4))
         def check(rounds: list[list[list[Write]]]) -> None:
             asyncio.run(matches_model(open_new(), rounds))

@@ -36,6 +36,7 @@ from sparrow.records.record import decode
 from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.late import LateLogStore
 from sparrow.storage.store import LogId
+from tests.repetitions import repetitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -389,7 +390,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
 
 def partition_conformance(
-    open_store: Callable[[FaultyFileSystem], LogStore], *, examples: int = 60, steps: int = 40
+    open_store: Callable[[FaultyFileSystem], LogStore], *, examples: int = repetitions(60), steps: int = 40
 ) -> type:
     """Return the test case of the machine over the stores that `open_store` opens."""
     machine = type("Machine", (PartitionMachine,), {"open_inner": staticmethod(open_store)})

@@ -17,6 +17,7 @@ from sparrow.testing.running_broker import RunningBroker
 from tests.broker.batches import batch
 from tests.console.site import Api
 from tests.http_frontend.conftest import Http, MakeHttp, make_http
+from tests.repetitions import repetitions
 
 __all__ = ["make_http"]
 MANY = [b"%d" % number for number in range(5_000)]
@@ -46,7 +47,7 @@ async def everything(http: Http, topic: str, **query: Any) -> list[tuple[int, in
         page = await search(http, topic, **{**query, "from": page["next"]})
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=repetitions(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     times=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30)), min_size=1, max_size=40),
     limit=st.integers(1, 7),

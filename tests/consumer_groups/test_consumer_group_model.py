@@ -19,6 +19,7 @@ from sparrow.broker.groups.description import GroupState
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Entry, Put
 from tests.consumer_groups.machine import SESSION_TIMEOUT_S, Machine
+from tests.repetitions import repetitions
 
 TOPICS = ("a", "b", "c", "ab")
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
@@ -278,7 +279,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
 
 TestConsumerGroupModel = ConsumerGroupModel.TestCase
 TestConsumerGroupModel.settings = settings(
-    max_examples=80,
+    max_examples=repetitions(80),
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),

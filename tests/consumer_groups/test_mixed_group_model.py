@@ -14,6 +14,7 @@ from sparrow.broker.groups.consumer.member import NOTHING
 from sparrow.broker.groups.consumer.protocol import read_assignment
 from tests.consumer_groups.machine import Machine
 from tests.consumer_groups.test_consumer_group_model import PHASES, Client, ConsumerGroupModel
+from tests.repetitions import repetitions
 
 
 def subscription(topics: tuple[str, ...], owned: set[tuple[str, int]]) -> bytes:
@@ -105,7 +106,7 @@ class MixedGroupModel(ConsumerGroupModel):
 
 TestMixedGroupModel = MixedGroupModel.TestCase
 TestMixedGroupModel.settings = settings(
-    max_examples=50,
+    max_examples=repetitions(50),
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),

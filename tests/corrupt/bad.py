@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import struct
 from collections.abc import Callable
@@ -63,13 +64,20 @@ def bad_payload() -> bytes:
     return mended(batch)
 
 
+@functools.cache
 def decompression_bomb() -> bytes:
     """Return zeros that become 400 MB."""
     import zlib
 
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    body = b"".join([packer.compress(bytes(1 << 20)) for _ in range(400)]) + packer.flush()
-    batch = bytearray(_with_body(body))
+    mebibytes, zeros = 400, bytes(1 << 20)
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    # After a full flush the same bytes are compressed to the same block: it is made once.
+    block = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)
+    crc = 0
+    for _ in range(mebibytes):
+        crc = zlib.crc32(zeros, crc)
+    head, tail = b"\x1f\x8b\x08" + bytes(5) + b"\x02\xff", struct.pack("<II", crc, mebibytes << 20)
+    batch = bytearray(_with_body(head + block * mebibytes + packer.flush() + tail))
     struct.pack_into(">h", batch, 21, Compression.GZIP)
     return mended(batch)
 

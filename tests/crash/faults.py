@@ -29,7 +29,7 @@ _THREADS = 32
 _LONG_PAUSE_S = 3.5
 """Longer than sessions (2 and 3 s) and leases (1 to 3 s) of the loads."""
 ROUNDS = 10
-"""Rounds of one batch, which has one broker and one seed."""
+"""Most rounds of one batch, which has one broker and one seed."""
 
 
 class Disk(Protocol):
@@ -151,17 +151,22 @@ _ALWAYS: Sequence[Fault] = (kill, kill, kill, kill_recovery, long_pause, pause_a
 _OFTEN: Sequence[Fault] = (kill, kill, pause, restart)
 _OF_DISKS: Sequence[Fault] = (full, full_and_kill, full_and_pause, full_and_restart)
 
+KINDS = len({*_ALWAYS, *_OF_DISKS})
+"""Rounds that have each kind of fault once, where there is a disk that can be filled."""
 ENDURED: Counter[str] = Counter()
 """The number of faults of each kind in this process, for the summary at the end."""
 FAULTS = {*_ALWAYS, *_OFTEN, *_OF_DISKS}
 
 
 def deck(dice: random.Random, *, has_disk: bool) -> Iterator[Fault]:
-    """Yield faults without an end, ten at a time."""
+    """Yield faults without an end, ten at a time: each kind once before one of them comes again."""
     while True:
         ten = [*_ALWAYS, *(_OF_DISKS if has_disk else _OFTEN)]
         dice.shuffle(ten)
-        yield from ten
+        kinds = list(dict.fromkeys(ten))
+        for kind in kinds:
+            ten.remove(kind)
+        yield from (*kinds, *ten)
 
 
 async def torment(

@@ -30,9 +30,10 @@ from tests.crash.loads.cleaned import Compacted, Retained
 from tests.crash.loads.kafka import KafkaTransactions
 from tests.crash.loads.native import NativeGroup, NativeProducer
 from tests.crash.loads.queues import QueueWorkers
+from tests.repetitions import CRASH_ROUNDS
 from tests.security.certificates import make_certificates
 
-ROUNDS = max(4, int(os.environ.get("SPARROW_CRASH_ROUNDS", "10")) // 2)
+ROUNDS = max(4, CRASH_ROUNDS // 2)
 SEED = int(os.environ.get("SPARROW_CRASH_SEED", "1"))
 HOUR_MS = 3_600_000
 

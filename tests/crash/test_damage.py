@@ -7,7 +7,6 @@ no offset is given out twice.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 
 import pytest
@@ -20,8 +19,9 @@ from sparrow.storage.filesystem import LocalFileSystem
 from sparrow.storage.recovery import examine_all
 from tests.crash.damage import Inflicted, inflict
 from tests.crash.publisher import PARTITIONS, Ledger, connect_eagerly, number_of, publish_until, read_all
+from tests.repetitions import CRASH_ROUNDS
 
-ROUNDS = max(3, int(os.environ.get("SPARROW_CRASH_ROUNDS", "10")) // 3)
+ROUNDS = max(3, CRASH_ROUNDS // 3)
 TOPIC = "crash"
 CONFIG = {"segment.bytes": "16384"}
 

@@ -1,9 +1,9 @@
 """A broker under load through all of its listeners is killed, stopped, paused, and its disk filled,
 at seeded moments; then the promises of docs/guarantees.md are checked.
 
-Ten rounds have one broker and one seed. `make crash` runs more (SPARROW_CRASH_ROUNDS), each ten
-with the next seed; SPARROW_CRASH_SEED repeats a run: the same faults in the same order, at about
-the same moments.
+Eight rounds have each kind of fault once; up to ten have one broker and one seed. `make crash` runs
+more (SPARROW_CRASH_ROUNDS), each ten with the next seed; SPARROW_CRASH_SEED repeats a run: the same
+faults in the same order, at about the same moments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 import sparrow.testing
 from sparrow.testing.running_broker import RunningBroker
 from tests.crash.disk import NoDisk, SmallDisk, small_disk
-from tests.crash.faults import ROUNDS, torment
+from tests.crash.faults import KINDS, ROUNDS, torment
 from tests.crash.loads import Load
 from tests.crash.loads.failing import FailingJobs
 from tests.crash.loads.groups import KafkaGroup
@@ -35,10 +35,10 @@ from tests.crash.loads.seeds.syncbrok import SyncbrokClients
 from tests.crash.loads.share import ShareGroup
 from tests.crash.loads.sinks import SinkQuery
 from tests.crash.loads.streams import Streams
+from tests.repetitions import CRASH_ROUNDS
 
-ALL_ROUNDS = int(os.environ.get("SPARROW_CRASH_ROUNDS", "10"))
 FIRST_SEED = int(os.environ.get("SPARROW_CRASH_SEED", "1"))
-SEEDS = range(FIRST_SEED, FIRST_SEED + max(1, ALL_ROUNDS // ROUNDS))
+SEEDS = range(FIRST_SEED, FIRST_SEED + max(1, CRASH_ROUNDS // ROUNDS))
 DISK_BYTES = 256 << 20
 OPTIONS = {
     "webhooks_allow": "private",
@@ -117,4 +117,4 @@ async def test_promises_to_clients_of_every_frontend_are_kept(seed: int, tmp_pat
         f"to repeat it: SPARROW_CRASH_SEED={seed} .venv/bin/pytest -p no:randomly "
         "tests/crash/test_every_frontend.py"
     )
-    await run(every_load(seed), ROUNDS, seed, tmp_path)
+    await run(every_load(seed), min(ROUNDS, max(KINDS, CRASH_ROUNDS)), seed, tmp_path)

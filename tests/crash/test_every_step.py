@@ -35,8 +35,9 @@ from tests.crash.stories.keys import Keys
 from tests.crash.stories.records import Records
 from tests.crash.stories.sinks import Sinks
 from tests.crash.stories.transactions import Transactions
+from tests.repetitions import CRASH_ROUNDS
 
-ROUNDS = int(os.environ.get("SPARROW_CRASH_ROUNDS", "10"))
+ROUNDS = CRASH_ROUNDS
 SEED = int(os.environ.get("SPARROW_CRASH_SEED", "1"))
 PICTURES = 20 if ROUNDS <= 10 else 1 << 30
 """The number of pictures of each life that are checked."""

@@ -24,8 +24,9 @@ from sparrow.client import connect
 from sparrow.testing.running_broker import RunningBroker
 from tests.crash.loads.hostile import VALUE, Hostile
 from tests.crash.publisher import read_all
+from tests.repetitions import CRASH_ROUNDS
 
-ROUNDS = max(6, int(os.environ.get("SPARROW_CRASH_ROUNDS", "6")) // 4)
+ROUNDS = max(6, CRASH_ROUNDS // 4)
 SEED = int(os.environ.get("SPARROW_CRASH_SEED", "1"))
 TOPIC = "orders"
 TOKENS = {"root": "r-token", "ann": "a-token", "bob": "b-token", "cid": "c-token", "mallory": "m-token"}

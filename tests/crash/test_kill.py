@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 
 import pytest
@@ -14,8 +13,9 @@ import pytest
 import sparrow.testing
 from sparrow.client import connect
 from tests.crash.publisher import PARTITIONS, Ledger, check, connect_eagerly, publish_until, read_all
+from tests.repetitions import CRASH_ROUNDS
 
-ROUNDS = int(os.environ.get("SPARROW_CRASH_ROUNDS", "10"))
+ROUNDS = CRASH_ROUNDS
 TOPIC = "crash"
 
 

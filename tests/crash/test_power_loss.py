@@ -33,10 +33,10 @@ from tests.crash.loads.pushed import Webhook
 from tests.crash.loads.queues import ParentedWorkers, QueueWorkers
 from tests.crash.loads.sinks import SinkQuery
 from tests.crash.machine import Machine, simulated_machine, why_unavailable
+from tests.repetitions import CRASH_ROUNDS
 
-ALL_ROUNDS = int(os.environ.get("SPARROW_CRASH_ROUNDS", "10"))
 FIRST_SEED = int(os.environ.get("SPARROW_CRASH_SEED", "1"))
-SEEDS = range(FIRST_SEED, FIRST_SEED + max(1, ALL_ROUNDS // ROUNDS))
+SEEDS = range(FIRST_SEED, FIRST_SEED + max(1, CRASH_ROUNDS // ROUNDS))
 _MOST_CALLS = 2000
 _CALLS_OF_A_START = 100
 _PATIENCE_S = 0.7
@@ -90,7 +90,7 @@ async def test_promises_to_clients_are_kept_after_power_loss(seed: int) -> None:
         loads = [load for load in loads if load.name in chosen.split(",")]
     with simulated_machine(seed, webhooks_allow="private") as machine:
         print(f"to repeat it: SPARROW_CRASH_SEED={seed} .venv/bin/pytest {__file__}")
-        done = await torment(machine, loads, ROUNDS, seed, chosen=outages)
+        done = await torment(machine, loads, min(ROUNDS, CRASH_ROUNDS), seed, chosen=outages)
         progress = {load.name: load.progress for load in loads}
         print(f"seed {seed}: {dict(done)}, {machine.power_failures} power failures; promised: {progress}")
         for load in loads:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import uuid
 from dataclasses import dataclass, field
@@ -22,10 +21,11 @@ from sparrow.storage.log import LocalLog
 from sparrow.storage.recovery import examine_all
 from sparrow.storage.store import LogConfig, LogId
 from tests.crash.machine.disk import Disk
+from tests.repetitions import CRASH_ROUNDS, repetitions
 from tests.storage.batches import NOW_MS, batch, keyed
 from tests.storage.test_local_log_store import ON_THE_LOOP
 
-SEEDS = max(50, int(os.environ.get("SPARROW_CRASH_ROUNDS", "10")) * 2)
+SEEDS = max(repetitions(50), CRASH_ROUNDS * 2)
 LIVES = 6
 MOST_RECORDS = 3
 """Largest number of records in a batch."""

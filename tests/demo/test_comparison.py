@@ -18,6 +18,7 @@ import sparrow.testing
 from sparrow.demo import verification
 from sparrow.demo.history import CommitMessage
 from tests.demo.test_tables import entry
+from tests.repetitions import repetitions
 
 commits = st.lists(
     st.fixed_dictionaries(
@@ -61,7 +62,7 @@ def right(history):
     return rows, sums
 
 
-@settings(max_examples=40)
+@settings(max_examples=repetitions(40))
 @given(made=commits, harm=st.none() | st.sampled_from(HARMS), data=st.data())
 def test_a_table_is_right_if_it_has_each_row_once_and_as_it_was(made, harm, data, tmp_path_factory):
     history = History(made)
@@ -80,7 +81,7 @@ def test_a_table_is_right_if_it_has_each_row_once_and_as_it_was(made, harm, data
     assert harm is None or any(check.detail for check in checks if not check.held)
 
 
-@settings(max_examples=40)
+@settings(max_examples=repetitions(40))
 @given(made=commits, harm=st.none() | st.sampled_from(HARMS), data=st.data())
 def test_sums_are_right_if_every_key_has_the_figures_of_plain_python(made, harm, data, tmp_path_factory):
     history = History(made)

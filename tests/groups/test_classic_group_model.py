@@ -15,6 +15,7 @@ from sparrow.base.errors import FencedInstance, MemberIdRequired, RebalanceInPro
 from sparrow.broker.groups.classic.protocol import JoinResponse, SyncResponse
 from sparrow.broker.groups.description import GroupState
 from tests.groups.classic_driver import Driver, subscription
+from tests.repetitions import repetitions
 
 SESSION_S = 10.0
 
@@ -178,5 +179,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         assert not any(isinstance(c.assignment, SparrowError) for c in self.up)
 
 
-ClassicGroupMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+ClassicGroupMachine.TestCase.settings = settings(
+    max_examples=repetitions(40), stateful_step_count=30, deadline=None
+)
 test_consumers_come_and_go = ClassicGroupMachine.TestCase

@@ -19,6 +19,7 @@ from sparrow.broker.groups.native.group import (
     NativeGroup,
     Revoke,
 )
+from tests.repetitions import repetitions
 
 if TYPE_CHECKING:
     from sparrow.records.topic_partition import TopicPartition
@@ -432,4 +433,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = pytest.mark.slow(GroupMachine.TestCase)
-TestGroupMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestGroupMachine.settings = settings(max_examples=repetitions(60), stateful_step_count=40, deadline=None)

@@ -31,6 +31,7 @@ from sparrow.broker.groups.consumer.member import LEAVE_EPOCH, NOTHING, Assignme
 from sparrow.broker.groups.description import GroupState
 from sparrow.broker.groups.native.group import Assign, Effect, NativeGroup, Revoke
 from tests.consumer_groups.machine import Machine
+from tests.repetitions import repetitions
 
 TOPICS = "abc"
 MEMBERS = st.sampled_from([f"m{number}" for number in range(5)])
@@ -232,5 +233,5 @@ def test_partitions_move_one_by_one_and_all_are_held_in_the_end(make: type) -> N
 
     Model.make = make
     run_state_machine_as_test(
-        Model, settings=settings(max_examples=30, stateful_step_count=25, deadline=None)
+        Model, settings=settings(max_examples=repetitions(30), stateful_step_count=25, deadline=None)
     )

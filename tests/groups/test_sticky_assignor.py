@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sparrow.broker.groups.native.sticky_assignor import assign
 from sparrow.records.topic_partition import TopicPartition
+from tests.repetitions import repetitions
 
 TOPICS = ["a", "b", "c", "d"]
 COUNTS = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 9))
@@ -88,7 +89,7 @@ def check_rules(
             assert abs(len(assignment[one]) - len(assignment[other])) <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=repetitions(60), deadline=None)
 @given(st.lists(st.tuples(SUBSCRIPTIONS, COUNTS), min_size=1, max_size=4))
 def test_any_history_is_complete_balanced_and_at_rest(
     history: list[tuple[dict[str, frozenset[str]], dict[str, int]]],
@@ -100,7 +101,7 @@ def test_any_history_is_complete_balanced_and_at_rest(
         assert assign(subscriptions, counts, assignment) == assignment
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=repetitions(30), deadline=None)
 @given(SUBSCRIPTIONS, COUNTS, st.randoms(use_true_random=False))
 def test_the_order_of_the_input_does_not_matter(
     subscriptions: dict[str, frozenset[str]], counts: dict[str, int], dice: random.Random
@@ -109,7 +110,7 @@ def test_the_order_of_the_input_does_not_matter(
     assert assign(shuffled, counts, {}) == assign(subscriptions, counts, {})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=repetitions(40), deadline=None)
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 40))
 def test_no_more_moves_than_balance_needs(before_members: int, after_members: int, count: int) -> None:
     """With one subscription, moved partitions are those that the grown members lack."""

@@ -15,6 +15,7 @@ from sparrow.frontends.admin.operations import OPERATIONS
 from sparrow.frontends.admin.topics import NewTopic
 from sparrow.frontends.http.faults import Faults, check
 from sparrow.frontends.http.routes.dead_letters import Browsing
+from tests.repetitions import repetitions
 
 ROUTES = [route for operation in OPERATIONS for route in operation.routes]
 STRUCTS = {struct for route in ROUTES for struct in (route.body, route.query) if struct is not None}
@@ -60,7 +61,7 @@ def test_msgspec_and_the_list_of_faults_agree(struct: type[msgspec.Struct]) -> N
     assert isinstance(kind, StructType)
     decode = msgspec.json.Decoder(struct).decode
 
-    @settings(max_examples=150)
+    @settings(max_examples=repetitions(150))
     @given(body_of(kind))
     def agree(body: dict[str, Any]) -> None:
         faults: Faults = []

@@ -17,6 +17,7 @@ import sparrow
 from sparrow.testing import broker
 from sparrow.testing.running_broker import RunningBroker
 from tests.http_frontend.raw import Raw, ask, request
+from tests.repetitions import repetitions
 
 Header = tuple[str, bytes | None]
 Content = tuple[bytes | None, bytes | None, list[Header]]
@@ -134,7 +135,7 @@ def test_a_message_is_the_same_by_every_way_in_and_out(tmp_path: Path) -> None:
         port = int(running.http.rpartition(":")[2])
         numbers = iter(range(10_000))
 
-        @settings(max_examples=25, deadline=None)
+        @settings(max_examples=repetitions(25), deadline=None)
         @given(st.lists(CONTENTS, min_size=1, max_size=4))
         def check(contents: list[Content]) -> None:
             topic = f"t{next(numbers)}"

@@ -23,6 +23,7 @@ from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.local import LocalLogStore
 from sparrow.storage.options import StorageOptions
 from tests.http_idempotency.keyed import Keyed, stored
+from tests.repetitions import repetitions
 
 NEVER_MS = 1 << 40
 QUIET = BrokerConfig(tick_interval_ms=NEVER_MS, retention_check_interval_ms=NEVER_MS)
@@ -80,7 +81,7 @@ CRASHES = st.lists(st.tuples(st.integers(0, 60), st.booleans()), min_size=1, max
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=repetitions(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 1 << 16), crashes=CRASHES, disk_full=st.sampled_from([0.0, 0.1]))
 def test_no_message_is_stored_twice_and_every_answer_holds(
     seed: int, crashes: list[tuple[int, bool]], disk_full: float

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sparrow.broker.config import BrokerConfig
 from tests.http_frontend.conftest import Http, MakeHttp
 from tests.http_streams.conftest import DEADLINE_S, fill, socket_to
+from tests.repetitions import repetitions
 
 NAMES = st.sampled_from(["s", "t", "q", "w", "nobody's"])
 WEIRD = (
@@ -97,7 +98,9 @@ async def frontend(make_http: MakeHttp) -> Http:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=repetitions(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(sent=st.lists(frames(), max_size=12))
 async def test_no_frame_is_a_bug_of_the_broker(
     frontend: Http, caplog: pytest.LogCaptureFixture, sent: list[dict[str, Any]]

@@ -20,6 +20,7 @@ from sparrow.frontends.http.sockets.connection import SocketConnection
 from tests.http_frontend.conftest import Http, MakeHttp
 from tests.http_frontend.raw import Raw
 from tests.http_streams.conftest import DEADLINE_S, fill, small_socket
+from tests.repetitions import repetitions
 
 HANDSHAKE = (
     b"GET /v1/ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -330,7 +331,9 @@ async def test_a_client_that_takes_nothing_is_given_up(
         await _until(lambda: not http.frontend.connections)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=repetitions(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.binary(min_size=1, max_size=60), is_framed=st.booleans())
 async def test_any_bytes_end_or_are_answered_and_the_frontend_lives(
     http: Http, data: bytes, is_framed: bool

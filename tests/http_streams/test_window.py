@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.frontends.http.sockets.window import MAX_CREDIT, Window
+from tests.repetitions import repetitions
 
 KEYS = st.sampled_from([("a", 0), ("a", 1), ("b", 0)])
 
@@ -61,7 +62,7 @@ class Windows(RuleBasedStateMachine):
         assert self.window.may_send == bool(self.window.credit and self.waiting)
 
 
-Windows.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+Windows.TestCase.settings = settings(max_examples=repetitions(50), stateful_step_count=30, deadline=None)
 TestWindows = Windows.TestCase
 
 

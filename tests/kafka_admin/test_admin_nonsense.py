@@ -15,6 +15,7 @@ from sparrow.frontends.kafka.apis import APIS
 from tests.kafka_admin.test_admin_versions import CHECKS
 from tests.kafka_frontend.raw import RawClient
 from tests.kafka_frontend.schemas import messages
+from tests.repetitions import repetitions
 
 REQUESTS = [(key, version) for key in CHECKS for version in range(APIS[key].first, APIS[key].last + 1)]
 
@@ -31,7 +32,9 @@ def requests(draw: st.DrawFn) -> Any:
     return draw(messages(load_request_schema(key, version)))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(
+    max_examples=repetitions(150), deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
 @given(requests())
 def test_nonsense_is_answered(connection: RawClient, request: Any) -> None:
     connection.call(request)

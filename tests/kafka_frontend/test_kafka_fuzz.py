@@ -17,6 +17,7 @@ from sparrow.testing.running_broker import RunningBroker
 from tests.kafka_frontend.raw import RawClient, decode, encode, request
 from tests.kafka_frontend.requests import make_topic
 from tests.kafka_frontend.schemas import KNOWN_IDS, messages
+from tests.repetitions import repetitions
 
 VERSIONS = [(key, version) for key, api in APIS.items() for version in range(api.first, api.last + 1)]
 
@@ -36,7 +37,7 @@ def victim() -> Iterator[RunningBroker]:
 
 @pytest.mark.slow
 @settings(
-    max_examples=300,
+    max_examples=repetitions(300),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -69,7 +70,7 @@ def _responses(raw: RawClient) -> list[bytes]:
 
 @pytest.mark.slow
 @settings(
-    max_examples=300,
+    max_examples=repetitions(300),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

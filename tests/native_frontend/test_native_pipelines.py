@@ -18,6 +18,7 @@ from sparrow.broker.pipelines.report import MAX_ERROR
 from sparrow.broker.pipelines.service import MAX_REPORTS, PipelineService
 from sparrow.model.pipelines import Report
 from tests.native_frontend.raw import OpenListener, RawClient
+from tests.repetitions import repetitions
 
 ANN = Principal("ann")
 
@@ -124,7 +125,7 @@ def test_reports_take_bounded_room() -> None:
     assert {len(each.error) for each in kept} == {MAX_ERROR}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=repetitions(60))
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 4)), max_size=40))
 def test_recent_entries_are_as_a_list_of_all_that_was_put(steps: list[tuple[str, int]]) -> None:
     clock = ManualClock()

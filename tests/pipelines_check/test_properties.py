@@ -18,9 +18,10 @@ from sparrow.pipelines.checks.sqltext import parse_query, resolve
 from sparrow.pipelines.ddl import parse_schema
 from tests.pipelines_check.queries import EXPRESSIONS, QUERIES, SCHEMAS
 from tests.pipelines_check.test_right_files import WHOLE
+from tests.repetitions import repetitions
 
 _QUIET = settings(
-    max_examples=60,
+    max_examples=repetitions(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -5,6 +5,7 @@ the right records are blocked.
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.repetitions import repetitions
 
 from sparrow.base.queue_policy import QueuePolicy
 from sparrow.broker.queues.persistence import pages
@@ -195,4 +196,4 @@ class ParentedMachine(RuleBasedStateMachine):
 
 
 TestParentedModel = ParentedMachine.TestCase
-TestParentedModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestParentedModel.settings = settings(max_examples=repetitions(60), stateful_step_count=40, deadline=None)

@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     rule,
 )
 from tests.queues.model import Message, Model
+from tests.repetitions import repetitions
 
 from sparrow.base.errors import LeaseExpired, NotLeased
 from sparrow.base.queue_policy import QueuePolicy
@@ -542,4 +543,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueModel = QueueMachine.TestCase
-TestQueueModel.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestQueueModel.settings = settings(max_examples=repetitions(120), stateful_step_count=40, deadline=None)

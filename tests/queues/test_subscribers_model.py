@@ -7,6 +7,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.repetitions import repetitions
 
 from sparrow.base.queue_policy import QueuePolicy
 from sparrow.broker.queues.rules.delivery_info import DeliveryInfo
@@ -147,4 +148,4 @@ class SubscribersMachine(RuleBasedStateMachine):
 
 
 TestSubscribersModel = SubscribersMachine.TestCase
-TestSubscribersModel.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestSubscribersModel.settings = settings(max_examples=repetitions(30), stateful_step_count=30, deadline=None)

@@ -5,7 +5,6 @@ workers.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections import Counter
 from contextlib import suppress
@@ -16,8 +15,9 @@ import sparrow.testing
 from sparrow.base.errors import SparrowError
 from sparrow.client import Client
 from tests.crash.publisher import connect_eagerly, read_all
+from tests.repetitions import CRASH_ROUNDS
 
-ROUNDS = max(3, int(os.environ.get("SPARROW_CRASH_ROUNDS", "10")) // 3)
+ROUNDS = max(3, CRASH_ROUNDS // 3)
 RECORDS = 3000
 
 

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sparrow.broker.queues.maps import hash_map, position_map
 from sparrow.broker.queues.rules import dependencies, wait_graph
 from sparrow.broker.queues.rules.dependencies import Admission, Freed, ParentIndex
+from tests.repetitions import repetitions
 
 IDS = 12
 
@@ -274,7 +275,7 @@ def small_structures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_parents_behave_like_dictionaries() -> None:
     run_state_machine_as_test(
-        Parents, settings=settings(max_examples=30, stateful_step_count=40, deadline=None)
+        Parents, settings=settings(max_examples=repetitions(30), stateful_step_count=40, deadline=None)
     )
 
 

@@ -14,6 +14,7 @@ from sparrow.broker.queues.maps import hash_map, position_map
 from sparrow.broker.queues.rules import key_queues
 from sparrow.broker.queues.rules.key_queues import KeyQueues
 from tests.queues_state.memory import traced_bytes
+from tests.repetitions import repetitions
 
 SOURCE = 1 << 48
 
@@ -87,7 +88,8 @@ def small_structures(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_structures")
 def test_key_queues_behave_like_a_dictionary_of_lists() -> None:
     run_state_machine_as_test(
-        KeyQueuesMachine, settings=settings(max_examples=30, stateful_step_count=40, deadline=None)
+        KeyQueuesMachine,
+        settings=settings(max_examples=repetitions(30), stateful_step_count=40, deadline=None),
     )
 
 

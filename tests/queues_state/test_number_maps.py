@@ -13,6 +13,7 @@ from sparrow.broker.queues.maps import hash_map, position_map
 from sparrow.broker.queues.maps.hash_map import HashMap
 from sparrow.broker.queues.maps.position_map import PositionMap
 from tests.queues_state.memory import traced_bytes
+from tests.repetitions import repetitions
 
 EDGES = [0, 1, -1, (1 << 63) - 1, 1 - (1 << 63), 1 << 62, -(1 << 62)]
 KEYS = st.sampled_from(EDGES) | st.integers(-20, 20) | st.integers(1 - (1 << 63), (1 << 63) - 1)
@@ -32,7 +33,7 @@ def test_ids_map_like_a_dictionary(deepest: int, monkeypatch: pytest.MonkeyPatch
         st.sampled_from(["set", "setdefault", "pop", "get", "sweep"]), KEYS, st.integers(1, (1 << 31) - 1)
     )
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=repetitions(100), deadline=None)
     @given(st.lists(steps, max_size=120))
     def check(steps: list[tuple[str, int, int]]) -> None:
         ids, model = HashMap("i"), dict[int, int]()
@@ -65,7 +66,7 @@ def test_refs_map_like_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
         st.integers(0, 2), st.sampled_from([0, 0, 0, 1, 7, 400]), st.booleans(), st.integers(0, 60)
     )
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=repetitions(100), deadline=None)
     @given(st.lists(steps, max_size=150))
     def check(steps: list[tuple[int, int, bool, int]]) -> None:
         refs, model = PositionMap(), dict[int, int]()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sparrow.broker.queues.maps.range_map import RangeMap
+from tests.repetitions import repetitions
 
 PAGE = RangeMap.PAGE
 END = 5 * PAGE
@@ -84,7 +85,7 @@ class RangeMapAgainstAnArray(RuleBasedStateMachine):
 
 @pytest.mark.slow
 class TestRangeMapAgainstAnArray(RangeMapAgainstAnArray.TestCase):
-    settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+    settings = settings(max_examples=repetitions(60), stateful_step_count=25, deadline=None)
 
 
 def test_an_offset_that_nothing_was_set_for_has_the_value_zero() -> None:

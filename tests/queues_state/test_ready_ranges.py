@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sparrow.broker.queues.rules.ready import ReadyRanges
 from tests.queues_state.memory import traced_bytes
+from tests.repetitions import repetitions
 
 ALL = 1 << 62
 END = 4000
@@ -125,7 +126,7 @@ class ReadyAgainstSets(RuleBasedStateMachine):
 
 @pytest.mark.slow
 class TestReadyAgainstSets(ReadyAgainstSets.TestCase):
-    settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
+    settings = settings(max_examples=repetitions(40), stateful_step_count=15, deadline=None)
 
 
 def test_the_highest_priority_goes_first() -> None:

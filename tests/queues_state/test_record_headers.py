@@ -26,6 +26,7 @@ from sparrow.records.record import Record, decode
 from sparrow.records.rewrite import retain, with_log_append_time
 from tests.records.columns import NOW_MS, columns
 from tests.records.naive import with_fields
+from tests.repetitions import repetitions
 
 INTERESTS = st.builds(Interest, st.booleans(), st.booleans(), st.booleans())
 ALL = Interest(keys=True, ids=True, ages=True)
@@ -131,7 +132,7 @@ def batches(draw: st.DrawFn, base_offset: int) -> bytes:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=repetitions(150), deadline=None)
 @given(chunks(), INTERESTS, st.data())
 def test_pieces_cover_the_offsets_and_tell_what_decoded_records_say(
     chunk: tuple[bytes, list[Record], int], interest: Interest, data: st.DataObject

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sparrow.broker.queues.rules.timers import DUE_AT_ONCE, Timers
 from tests.queues_state.memory import traced_bytes
+from tests.repetitions import repetitions
 
 times = st.integers(0, 50) | st.integers(-(10**6), 10**6) | st.integers(-(2**62), 2**62)
 items = st.integers(-(2**63), 2**63 - 1)
@@ -69,7 +70,7 @@ class TimersAgainstAList(RuleBasedStateMachine):
 
 @pytest.mark.slow
 class TestTimersAgainstAList(TimersAgainstAList.TestCase):
-    settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
+    settings = settings(max_examples=repetitions(50), stateful_step_count=20, deadline=None)
 
 
 def test_one_call_fires_a_bounded_number_and_the_next_call_goes_on() -> None:

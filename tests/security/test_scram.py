@@ -17,6 +17,7 @@ from sparrow.broker.access.scram import (
     is_password_of,
     salted_password,
 )
+from tests.repetitions import repetitions
 from tests.security.scram_client import ScramClient
 
 ITERATIONS = 4096
@@ -48,7 +49,7 @@ def test_the_example_of_rfc_7677_ends_as_written_there():
     assert login.user == "user"
 
 
-@settings(max_examples=60)
+@settings(max_examples=repetitions(60))
 @given(
     mechanism=st.sampled_from(Mechanism),
     user=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20),
@@ -74,7 +75,7 @@ def test_the_right_password_logs_in_and_no_other_does(mechanism, user, password,
         assert is_password_of(mechanism, known, offered) is (offered == password)
 
 
-@settings(max_examples=200)
+@settings(max_examples=repetitions(200))
 @given(
     messages=st.lists(st.binary(max_size=60) | st.text(max_size=60).map(str.encode), min_size=1, max_size=4)
 )

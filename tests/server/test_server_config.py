@@ -20,6 +20,7 @@ from sparrow.server.config import (
 )
 from sparrow.server.exposure import check_clear_passwords, check_exposure, is_loopback
 from sparrow.server.listeners import OFF, ListenerDeclaration
+from tests.repetitions import repetitions
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_token_of_a_wrong_file_is_not_shown(file):
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
-@settings(max_examples=60)
+@settings(max_examples=repetitions(60))
 def test_any_text_is_a_mapping_or_a_clear_error(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("yaml") / "any.yml"
     path.write_text(text)

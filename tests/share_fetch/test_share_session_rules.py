@@ -19,6 +19,7 @@ from sparrow.frontends.kafka.share_sessions import (
     ShareSessions,
     TopicIdPartition,
 )
+from tests.repetitions import repetitions
 
 TOPIC = uuid.UUID(int=7)
 ALICE, BOB = Principal("alice"), Principal("bob")
@@ -190,5 +191,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.sessions.partitions == self.used()
 
 
-SessionMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+SessionMachine.TestCase.settings = settings(
+    max_examples=repetitions(40), stateful_step_count=40, deadline=None
+)
 TestShareSessionsAgainstAModel = SessionMachine.TestCase

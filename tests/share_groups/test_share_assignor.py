@@ -10,6 +10,7 @@ from sparrow.broker.groups.consumer.assignors import Wish
 from sparrow.broker.groups.consumer.member import NOTHING, Assignment, TopicIdPartition
 from sparrow.broker.groups.consumer.topics import TopicView
 from sparrow.broker.groups.share.balanced_assignor import assign
+from tests.repetitions import repetitions
 from tests.share_groups.machine import topic_views
 
 
@@ -109,7 +110,7 @@ def test_gone_topics_and_partitions_are_forgotten() -> None:
     assert all_want(1, [b], before) == {"m0000": frozenset({(b.topic_id, 0), (b.topic_id, 1)})}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=repetitions(150), deadline=None)
 @given(
     partitions=st.lists(st.integers(1, 6), min_size=1, max_size=4),
     first=st.lists(st.sets(st.integers(0, 3), min_size=1), min_size=1, max_size=8),

@@ -16,6 +16,7 @@ from sparrow.broker.groups.share.group import ShareGroup
 from sparrow.broker.groups.share.member import ShareHeartbeat
 from sparrow.broker.groups.share.persistence import load, writes
 from sparrow.meta.memory import MemoryMetaStore
+from tests.repetitions import repetitions
 from tests.share_groups.machine import SESSION_TIMEOUT_S, Machine
 
 TOPICS = ("a", "b", "c")
@@ -145,7 +146,7 @@ class ShareGroupModel(RuleBasedStateMachine):
 
 TestShareGroupModel = ShareGroupModel.TestCase
 TestShareGroupModel.settings = settings(
-    max_examples=40,
+    max_examples=repetitions(40),
     stateful_step_count=30,
     deadline=None,
     phases=PHASES,

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sparrow.base.errors import SinkFenced, StageExpired
 from sparrow.broker.sinks.stage import Stage
 from sparrow.broker.sinks.state import Caller
+from tests.repetitions import repetitions
 from tests.sinks.staging import TIMEOUT_MS, put
 from tests.transactions.machine import Machine, read_committed
 
@@ -215,4 +216,4 @@ class Sinks(RuleBasedStateMachine):
 
 
 TestSinks = Sinks.TestCase
-TestSinks.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
+TestSinks.settings = settings(max_examples=repetitions(50), stateful_step_count=25, deadline=None)

@@ -23,6 +23,7 @@ from sparrow.spark.kernels import DecodeOptions
 from tests.records.columns import NOW_MS, columns
 from tests.records.naive import corrected, fields_of, with_fields
 from tests.records.test_decode import edits
+from tests.repetitions import repetitions
 from tests.spark_kernels.both import EVERYTHING, decoded, try_decoding
 from tests.spark_kernels.topics import stretches
 
@@ -90,7 +91,7 @@ def _tried(batch: bytes) -> list[tuple[Any, ...]] | BadInput:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=repetitions(40))
 @given(stretches(), st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), min_size=1, max_size=4))
 def test_any_mutation_of_a_stretch_is_an_error_or_skipped(
     stretch: tuple[list[bytes], list[Any]], edits: list[tuple[int, int]]

@@ -16,10 +16,11 @@ from sparrow.records.record import decode
 from sparrow.spark.kernels import DecodeOptions, Decoder
 from tests.records.columns import NOW_MS
 from tests.records.naive import fields_of, with_fields
+from tests.repetitions import repetitions
 from tests.spark_kernels.both import EVERYTHING, decoded, try_decoding
 from tests.spark_kernels.topics import History, histories, stretches
 
-FEWER = settings(max_examples=40)
+FEWER = settings(max_examples=repetitions(40))
 Stretch = tuple[list[bytes], list[tuple[Any, ...]]]
 
 

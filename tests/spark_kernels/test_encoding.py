@@ -18,6 +18,7 @@ from sparrow.records.record import decode
 from sparrow.spark.kernels import EncodeOptions, Encoder
 from tests.records.columns import columns, contents, expected
 from tests.records.naive import fields_of
+from tests.repetitions import repetitions
 from tests.spark_kernels.both import IMPLEMENTATIONS, arrow, encoded
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -120,7 +121,7 @@ def test_keys_are_partitioned_as_kafkas_clients_do(
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=repetitions(25))
 @given(st.lists(st.binary(max_size=300), min_size=70, max_size=100))
 def test_hashes_are_equal_for_keys_of_any_length(keys: list[bytes]) -> None:
     keys += [key[:7] + b"1234567"[len(key[:7]) :] for key in keys]  # Many keys of one length.

@@ -5,7 +5,6 @@ allows.
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +19,7 @@ from sparrow.storage.options import StorageOptions
 from sparrow.storage.store import LogConfig
 from tests.conformance.log_store import ORDERS, LogStoreConformance
 from tests.conformance.partition import partition_conformance
+from tests.repetitions import repetitions
 from tests.storage.batches import numbered, payload, read_batches
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class TestLateAppendsAndColdReads(LogStoreConformance):
         return lambda: late(fs, cold=0.5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=repetitions(60), deadline=None)
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 30))
 def test_an_append_that_fails_takes_all_behind_it_along_and_nothing_of_them_appears(
     seed: int, count: int
@@ -103,5 +103,5 @@ async def test_deleting_a_log_fails_pending_appends() -> None:
 
 TestAPartitionOverLateAppends = partition_conformance(
     lambda fs: LocalLogStore("/data", fs, options=ON_THE_LOOP),
-    examples=int(os.environ.get("SPARROW_PARTITION_EXAMPLES", "40")),
+    examples=repetitions(40, "SPARROW_PARTITION_EXAMPLES"),
 )

@@ -17,6 +17,7 @@ from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.local import LocalLogStore
 from sparrow.storage.store import LogConfig
 from tests.conformance.log_store import ORDERS
+from tests.repetitions import repetitions
 from tests.storage.batches import NOW_MS, batch, payload, read_batches
 from tests.storage.test_local_log_store import ON_THE_LOOP
 
@@ -190,7 +191,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
 TestLogAgainstList = LogAgainstList.TestCase
 TestLogAgainstList.settings = settings(
-    max_examples=100,
+    max_examples=repetitions(100),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

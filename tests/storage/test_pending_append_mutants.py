@@ -15,6 +15,7 @@ from sparrow.broker.producers import ProducerStates, _accepted
 from sparrow.storage.local import LocalLogStore
 from sparrow.storage.store import Appended
 from tests.conformance.partition import PartitionMachine
+from tests.repetitions import repetitions
 from tests.storage.test_late_log_store import ON_THE_LOOP
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from sparrow.storage.faulty import FaultyFileSystem
 
 FINDING = settings(
-    max_examples=300,
+    max_examples=repetitions(300),
     stateful_step_count=30,
     deadline=None,
     derandomize=True,

@@ -21,6 +21,7 @@ from sparrow.storage.log import LocalLog
 from sparrow.storage.options import StorageOptions
 from sparrow.storage.store import LogConfig, LogId
 from tests.conformance.log_store import ORDERS
+from tests.repetitions import repetitions
 from tests.storage.batches import NOW_MS, append, numbered, payload, read_batches
 from tests.storage.test_seeded_faults import CONFIG, Story
 
@@ -211,7 +212,7 @@ class JournalStory(Story):
 @pytest.mark.slow
 @pytest.mark.parametrize("group", range(8))
 async def test_durable_records_survive_power_failures(group: int) -> None:
-    for seed in range(group * 25, group * 25 + 25):
+    for seed in range(group * 25, group * 25 + repetitions(25)):
         story = JournalStory(seed)
         for _ in range(4):
             log = await story.reopened()

@@ -2,7 +2,7 @@
 and clean ends between them. What was confirmed is there, nothing that was removed comes back, and
 no wait is forgotten.
 
-SPARROW_REDO_SEEDS is the number of lives of each test (200), SPARROW_REDO_SEED the first one.
+SPARROW_REDO_SEEDS is the number of lives of each test, SPARROW_REDO_SEED the first one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sparrow.meta.store import Put
 from sparrow.records.batch import parse_header
 from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.store import LogConfig, LogId
+from tests.repetitions import repetitions
 from tests.storage.batches import NOW_MS, keyed, numbered, payload, read_batches
 from tests.storage.test_redo import Machine
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from sparrow.storage.log import LocalLog
 
 pytestmark = pytest.mark.slow
-SEEDS = int(os.environ.get("SPARROW_REDO_SEEDS", "200"))
+SEEDS = repetitions(200, "SPARROW_REDO_SEEDS")
 FIRST = int(os.environ.get("SPARROW_REDO_SEED", "0"))
 GROUPS = 8
 LIVES = 4

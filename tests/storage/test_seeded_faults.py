@@ -18,6 +18,7 @@ from sparrow.storage.local import LocalLogStore
 from sparrow.storage.log import LocalLog
 from sparrow.storage.store import LogConfig
 from tests.conformance.log_store import ORDERS
+from tests.repetitions import repetitions
 from tests.storage.batches import NOW_MS, numbered, payload, read_batches
 from tests.storage.test_local_log_store import ON_THE_LOOP
 
@@ -113,7 +114,7 @@ class Story:
 
 @pytest.mark.parametrize("group", range(8))
 async def test_durable_records_survive_power_failures(group: int) -> None:
-    for seed in range(group * 25, group * 25 + 25):
+    for seed in range(group * 25, group * 25 + repetitions(25)):
         story = Story(seed, FaultyFileSystem(seed, short_writes=0.1, would_block=0.2))
         for _ in range(4):
             log = story.open()
@@ -130,7 +131,7 @@ async def test_durable_records_survive_power_failures(group: int) -> None:
 
 @pytest.mark.parametrize("group", range(4))
 async def test_promised_records_survive_kill(group: int) -> None:
-    for seed in range(group * 25, group * 25 + 25):
+    for seed in range(group * 25, group * 25 + repetitions(25)):
         story = Story(seed, FaultyFileSystem(seed, short_writes=0.1, would_block=0.2))
         for _ in range(3):
             log = story.open()
@@ -146,7 +147,7 @@ async def test_promised_records_survive_kill(group: int) -> None:
 @pytest.mark.parametrize("group", range(4))
 async def test_refused_writes_leave_nothing_behind(group: int) -> None:
     """EIO in the middle of a write, then a power failure: a refused batch never appears."""
-    for seed in range(group * 25, group * 25 + 25):
+    for seed in range(group * 25, group * 25 + repetitions(25)):
         story = Story(seed, FaultyFileSystem(seed))
         log = story.open()
         story.fs.write_errors = 0.05
@@ -169,7 +170,7 @@ async def test_refused_writes_leave_nothing_behind(group: int) -> None:
 
 @pytest.mark.parametrize("group", range(4))
 async def test_a_failed_sync_fails_the_log_for_good_and_promises_nothing(group: int) -> None:
-    for seed in range(group * 25, group * 25 + 25):
+    for seed in range(group * 25, group * 25 + repetitions(25)):
         story = Story(seed, FaultyFileSystem(seed))
         log = story.open()
         story.fs.sync_errors = 0.2
@@ -195,7 +196,7 @@ async def test_a_failed_sync_fails_the_log_for_good_and_promises_nothing(group: 
 
 @pytest.mark.parametrize("group", range(4))
 async def test_a_full_disk_refuses_and_recovers(group: int) -> None:
-    for seed in range(group * 10, group * 10 + 10):
+    for seed in range(group * 10, group * 10 + repetitions(10)):
         story = Story(seed, FaultyFileSystem(seed, short_writes=0.1))
         log = story.open()
         for _ in range(3):
@@ -222,7 +223,7 @@ async def test_a_full_disk_refuses_and_recovers(group: int) -> None:
 
 @pytest.mark.parametrize("group", range(2))
 async def test_read_errors_are_reported_and_pass(group: int) -> None:
-    for seed in range(group * 10, group * 10 + 10):
+    for seed in range(group * 10, group * 10 + repetitions(10)):
         story = Story(seed, FaultyFileSystem(seed, would_block=0.5))
         log = story.open()
         for _ in range(30):
@@ -239,7 +240,7 @@ async def test_rotten_bytes_are_found_or_carried_but_never_hidden(group: int) ->
     """Whatever byte rots in whatever file: opening and reading result in the right bytes, or in a
     Sparrow error.
     """
-    for seed in range(group * 25, group * 25 + 25):
+    for seed in range(group * 25, group * 25 + repetitions(25)):
         story = Story(seed, FaultyFileSystem(seed))
         log = story.open()
         for _ in range(30):

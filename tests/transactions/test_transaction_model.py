@@ -19,6 +19,7 @@ from sparrow.broker.groups.offsets import NO_MEMBER, OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.reading.reader import ReadDelivery, Reader
 from tests.broker.batches import values
+from tests.repetitions import repetitions
 from tests.transactions.machine import Machine, read_committed
 
 T = TypeVar("T")
@@ -210,4 +211,4 @@ class Transactions(RuleBasedStateMachine):
 
 
 TestTransactions = Transactions.TestCase
-TestTransactions.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestTransactions.settings = settings(max_examples=repetitions(25), stateful_step_count=25, deadline=None)

@@ -20,6 +20,7 @@ from sparrow.pipelines.builtin.archivetask import ArchiveTask, files_of
 from sparrow.pipelines.builtin.manifest import ArchivedFile
 from sparrow.pipelines.builtin.parquetfile import SCHEMA
 from sparrow.pipelines.builtin.smallfiles import MergeWork, rewrite
+from tests.repetitions import repetitions
 
 _INPUT = pa.schema([("topic", pa.string()), *SCHEMA])
 Row = tuple[str, int, int]
@@ -66,7 +67,9 @@ _rows = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=repetitions(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(_rows, st.sampled_from(["month", "day", "hour", "none"]), st.integers(1, 60))
 def test_every_row_is_in_the_file_of_its_topic_and_time_once(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], by: str, size: int

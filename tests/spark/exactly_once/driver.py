@@ -31,7 +31,7 @@ CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     # Lives are short: code of the first of the JVM's compilers is quick enough, and ready at once.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Dlog4j2.level=OFF",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=OFF",
     "spark.sql.streaming.minBatchesToRetain": "20",
 }
 

@@ -26,6 +26,7 @@ import pytest
 import sparrow.sync
 import sparrow.testing
 from sparrow.spark.wire import Target, connect
+from tests.repetitions import repetitions
 from tests.spark.class_archive import java
 from tests.spark.exactly_once.processes import DriverProcess
 from tests.spark.kafka import read_topic
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from sparrow.testing.running_broker import RunningBroker
 
-KILLS = int(os.environ.get("SPARROW_SPARK_KILLS", "21"))
+KILLS = repetitions(21, "SPARROW_SPARK_KILLS", least=8)
 PARTITIONS = 2
 DEATHS = ("after", "before", "now", "after", "now")
 """Deaths of drivers: at a commit after or before its effect, or at any moment."""

@@ -28,6 +28,7 @@ from sparrow.base.errors import (
 )
 from sparrow.spark.sink import committer
 from sparrow.spark.sink import task as tasks
+from tests.repetitions import repetitions
 from tests.spark.kafka import read_messages
 from tests.spark.sink.proxy import CuttingProxy
 from tests.spark.sink.tasks import Query, describe, make_topic, read_rows, read_values
@@ -422,7 +423,9 @@ _rows = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=repetitions(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     written=st.lists(st.lists(_rows, max_size=8), max_size=4),
     compression=st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),

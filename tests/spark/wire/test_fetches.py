@@ -21,6 +21,7 @@ from sparrow.records.compression import Compression
 from sparrow.records.record import decode
 from sparrow.spark.wire import FetchWanted, Session, Target, connect
 from sparrow.spark.wire.buffers import KEPT_BUFFERS, STEP_BYTES, Buffers
+from tests.repetitions import repetitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,7 +78,7 @@ _batches = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=repetitions(25), deadline=None)
 @given(_batches, st.sampled_from([1, 300, 20_000, 1 << 20]), st.integers(1, 4), st.booleans())
 def test_reading_ahead_gives_the_log_batch_for_batch(
     session: Session, batches: list[bytes], max_bytes: int, depth: int, is_committed: bool
@@ -103,7 +104,7 @@ def test_reading_ahead_gives_the_log_batch_for_batch(
     assert found == [body(batch) for batch in batches]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=repetitions(25), deadline=None)
 @given(_batches, st.data())
 def test_a_fetch_begins_with_the_batch_that_holds_the_offset(
     session: Session, batches: list[bytes], data: st.DataObject
@@ -256,7 +257,7 @@ _arguments = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=repetitions(60), deadline=None)
 @given(
     fetches=st.lists(
         st.builds(
