@@ -1,9 +1,11 @@
-"""Task systems beside each other: Sparrow's tasks, and Celery, taskiq and Dramatiq over Redis, with
-its file synced before each answer (`always`) and each second (`everysec`). One worker process each.
+"""Task systems beside each other: Sparrow's tasks, and Celery, taskiq, Dramatiq and arq over Redis,
+with its file synced before each answer (`always`) and each second (`everysec`). One worker process
+each.
 
-A round of a system: jobs sent one by one, each awaited; jobs sent in bulk; the time in which one
-worker process does them all, from the first to the last; the time from the send of a job to its
-start, with 200 jobs a second; a chain, and a fan into one callback, where it has such things.
+A round of a system: jobs sent one by one, each awaited; jobs sent in bulk; the time from the start
+of the worker's command to the first job; the time in which one worker process does them all, from
+the first to the last; the time from the send of a job to its start, with 200 jobs a second; a
+chain, and a fan into one callback, where it has such things.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from bench.peers.daemon import NotInstalled, directory
 from bench.peers.daemon import running as running_daemon
 from bench.results import OURS, SYNCED, UNSYNCED, Measurement, Target
 from bench.server import Server
+from bench.tasks import arq_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +55,8 @@ SYSTEMS = (
     System("taskiq everysec", "taskiq_tasks", UNSYNCED, redis.UNSYNCED, 0.05),
     System("Dramatiq", "dramatiq_tasks", SYNCED, redis.DURABILITY, 0.05),
     System("Dramatiq everysec", "dramatiq_tasks", UNSYNCED, redis.UNSYNCED, 0.05),
+    System("arq", "arq_tasks", SYNCED, redis.DURABILITY, 0.05),
+    System("arq everysec", "arq_tasks", UNSYNCED, redis.UNSYNCED, 0.05),
 )
 
 
@@ -84,9 +89,21 @@ class _Round:
         self._system = system
         self._environment = {**os.environ, "BENCH_URL": url, "BENCH_DIRECTORY": str(where)}
 
+    @property
+    def _python(self) -> str:
+        """The Python that has the system. Raises NotInstalled."""
+        if self._system.module != "arq_tasks":
+            return sys.executable
+        if not arq_tasks.python():
+            raise NotInstalled(
+                f"arq needs redis-py 5, the other systems have a newer one; name a Python that has arq by "
+                f"{arq_tasks.PYTHON_VARIABLE}"
+            )
+        return arq_tasks.python()
+
     def ask(self, what: str, count: int) -> dict[str, float]:
         """Run the sender."""
-        command = [sys.executable, "-m", "bench.tasks.send", self._system.module, what, str(count)]
+        command = [self._python, "-m", "bench.tasks.send", self._system.module, what, str(count)]
         done = subprocess.run(
             command, env=self._environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False
         )
@@ -121,9 +138,12 @@ def _measured(system: System, scale: float) -> dict[str, float]:
             "singly": turn.ask("singly", min(count, 2_000))["rate"],
             "bulk": turn.ask("bulk", count)["rate"],
         }
+        called_ns = time.monotonic_ns()
         with turn.worker():
             ended = _file(Path(where) / "last")
-            found["done"] = count / ((ended - _file(Path(where) / "first")) / 1e9)
+            began = _file(Path(where) / "first")
+            found["start"] = (began - called_ns) / 1e9
+            found["done"] = count / ((ended - began) / 1e9)
             turn.ask("ready", 1)
             found |= turn.ask("latency", 400)
             if system.has_compositions:
@@ -152,6 +172,7 @@ _FIGURES: tuple[tuple[str, str, str, Target | None], ...] = (
     ("singly", "tasks: sent one by one, each awaited", "jobs/s", None),
     ("bulk", "tasks: sent in bulk", "jobs/s", Target(100_000)),
     ("done", "tasks: done by one worker process", "jobs/s", Target(15_000)),
+    ("start", "tasks: start of a worker to its first job", "s", Target(0.5, at_least=False)),
     ("p50_ms", "tasks: send to start, p50", "ms", None),
     ("p99_ms", "tasks: send to start, p99", "ms", None),
     ("chain", "tasks: chain of 1,000 steps", "s", None),

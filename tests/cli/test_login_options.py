@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import typer
 
 import sparrow.testing
-from sparrow.cli.app import app
-from sparrow.cli.login_options import NAMES, take_login_options
+from sparrow.cli.app import commands as all_commands
+from sparrow.cli.login_options import NAMES
 from sparrow.cli.tables import print_table
 from tests.security.certificates import make_certificates
 
@@ -70,8 +69,8 @@ def test_options_behind_the_command_override_those_before(run, url, certificates
 
 
 def test_every_command_that_talks_to_a_broker_takes_all_of_them():
-    root = typer.main.get_command(app)
-    take_login_options(root)
+    root = all_commands()
+
     found = 0
     for path, command in commands(root, ()):
         names = {param.name for param in command.params}

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidArgument, UnsupportedCompression
+from sparrow.base.retry import Backoff
 from sparrow.client.accumulator import TopicAccumulator
 from sparrow.client.batch import ProducerBatch
 from sparrow.client.message import checked_parts
 from sparrow.client.options import ClientOptions, producer_options
 from sparrow.client.partition_queue import MAX_IN_FLIGHT, PartitionQueue
-from sparrow.client.retry import Backoff
 from sparrow.client.selection import TopicSelection, matches
 from sparrow.client.url import Address, parse_url
 from sparrow.protocol.native.messages import Selector, Start

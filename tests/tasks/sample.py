@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import threading
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import sparrow
 from sparrow.tasks import current_job
 
 REQUEST: ContextVar[str] = ContextVar("request")
+_KEPT: list[bytes] = []
 
 app = sparrow.Tasks("sample", context=[REQUEST], queues={"quick": {"lease": "5s"}})
 
@@ -88,6 +90,17 @@ async def slow() -> None:
 @app.task(results=True, retries=0, timeout="200ms")
 def slow_thread() -> None:
     time.sleep(0.5)
+
+
+@app.task(retries=0, timeout="100ms", hard_timeout="300ms", queue="quick")
+def endless_thread() -> None:
+    threading.Event().wait()
+
+
+@app.task(retries=0, queue="quick")
+def grow(megabytes: int) -> None:
+    """Keep memory for as long as the process lives."""
+    _KEPT.append(b"x" * (megabytes << 20))
 
 
 @app.task(results=True, retries=0, executor="process", queue="processes")

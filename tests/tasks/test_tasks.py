@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import sparrow
-from sparrow.base.errors import InvalidArgument
-from sparrow.tasks import ArgumentsMisfit, TaskError, TaskFailed, TaskJob, UnencodableResult
+from sparrow.base.errors import InvalidArgument, NotLeased
+from sparrow.tasks import ArgumentsMisfit, TaskError, TaskFailed, TaskJob, UnencodableResult, chain
 from sparrow.tasks.in_process import TestRun
+from sparrow.tasks.jobs import LocalJob
 from sparrow.tasks.wire import IdSource, created_ms, header_of
 from tests.tasks import sample
 from tests.tasks.sample import REQUEST, Address, Customer, Item, app
@@ -330,6 +331,49 @@ async def test_a_schedule_of_the_broker_sends_the_jobs_of_a_task() -> None:
         described = await run.client.admin.describe_schedule("clock.tick")
         assert described.name == "clock.tick"
     assert set(seen) == {7}
+
+
+async def test_a_plain_task_replies_and_settles_from_its_thread() -> None:
+    local = sparrow.Tasks("asked")
+
+    @local.task
+    def double(number: int, *, job: sparrow.TaskJob) -> None:
+        assert job.reply(b"%d" % (number * 2)).offset >= 0
+        job.ack()
+        with pytest.raises(NotLeased):
+            job.nack()
+
+    async with local.testing(reserve_bytes=0) as run:
+        working = asyncio.create_task(local.run_worker(queues=["asked"], handle_signals=False))
+        reply = await run.client.request("asked", b'{"number": 21}', 60.0, headers={"task": b"double"})
+        assert reply.value == b"42"
+        async with asyncio.timeout(60):
+            while (await run.client.admin.describe_queue("asked")).statistics.unfinished:
+                await asyncio.sleep(0.02)
+        working.cancel()
+        await asyncio.wait([working])
+    with pytest.raises(TaskError, match="cannot reply: it runs in a process of its own"):
+        LocalJob("apart", "1", report=lambda *_: None).reply(b"")
+    await LocalJob("apart", "1").reply(b"")
+
+
+@pytest.mark.parametrize("ahead_s", [-3600, 3600, 86_400])
+async def test_a_sender_whose_clock_is_wrong_loses_no_result(
+    ahead_s: int, run: TestRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await sample.one.send()).progress()  # from here on results are followed
+
+    class WrongClock(IdSource):
+        def next(self, now_ms: int | None = None) -> str:
+            return super().next((now_ms or time.time_ns() // 1_000_000) + ahead_s * 1000)
+
+    monkeypatch.setattr(app, "ids", WrongClock())
+    chained = await chain(sample.add.s(1, 2), sample.add.s(3), sample.add.s(4)).send()
+    await run.drain()
+    other = sparrow.Tasks("sample", url=app.url)
+    async with other:
+        assert (await other.result(chained.id).progress()).state == "done"
+    assert await chained.get(30) == 10
 
 
 async def test_from_a_thread_without_a_loop() -> None:

@@ -113,9 +113,13 @@ def running() -> Iterator[RunningBroker]:
 
 
 def send(path: Path, line: str, seconds: float = 0.0) -> None:
+    send_task(sample.append, str(path), line, seconds)
+
+
+def send_task(task: Any, *arguments: Any) -> None:
     async def sending() -> None:
         async with app:
-            await sample.append.send(str(path), line, seconds)
+            await task.send(*arguments)
 
     asyncio.run(sending())
 
@@ -215,6 +219,43 @@ def test_processes_end_with_their_supervisor_and_are_replaced_at_a_limit(
         command.process.kill()
         until(lambda: not Path(f"/proc/{second}").exists(), "the end of the process")
         assert "signal='no supervisor'" in command.log
+
+
+def test_a_process_beyond_its_memory_or_with_a_thread_without_end_is_replaced(
+    running: RunningBroker, tmp_path: Path
+) -> None:
+    with working(running.url, tmp_path, "--max-memory", "300MB", "--shutdown-timeout", "100ms") as command:
+        (first,) = command.until_working()
+        send_task(sample.grow, 300)
+        until(lambda: command.pids() not in ([], [first]), f"a successor\n{command.log}")
+        assert re.search(f"worker process {first} is replaced: it has .* of memory", command.log)
+        (second,) = command.until_working()
+        send_task(sample.endless_thread)
+        until(lambda: command.pids() not in ([], [second]), f"another successor\n{command.log}")
+        assert "'endless_thread' runs in a thread for more than its hard_timeout of 0.3 s" in command.log
+        until(lambda: not Path(f"/proc/{second}").exists(), "the end of the process with the thread")
+        send(tmp_path / "out", "after")
+        until(lambda: lines(tmp_path / "out") == ["after 1"], "the next job")
+    with sparrow.sync.connect(running.url) as client:
+        (letter,) = client.admin.dead_letters("quick")
+    assert "did not end within its timeout of 0.1 s" in letter.error
+
+
+def test_a_stopped_supervisor_costs_its_processes_nothing(running: RunningBroker, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with working(running.url, tmp_path, "--stuck-timeout", "4s") as command:
+        (pid,) = command.until_working()
+        command.process.send_signal(signal.SIGSTOP)
+        stopped_at = time.monotonic()
+        for number in range(3):
+            send(path, f"job-{number}")
+        until(lambda: has_lines(path, 3), "all jobs")
+        until(lambda: time.monotonic() > stopped_at + 5, "longer than the timeout of stuck processes")
+        command.process.send_signal(signal.SIGCONT)
+        until(lambda: command.status()["processes"][0]["done"] == 3, "the reports of the process")
+        assert command.pids() == [pid]
+    assert "has reported nothing" not in command.log
+    assert lines(path) == [f"job-{number} 1" for number in range(3)]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,20 @@ def _run(arguments: list[str]) -> int:
         from sparrow.cli.version import print_version
 
         return print_version()
+    if arguments[:1] == ["worker"] and not {"-h", "--help"} & set(arguments):
+        return _run_worker(arguments)
     from sparrow.cli.app import run
 
     return run(arguments)
+
+
+def _run_worker(arguments: list[str]) -> int:
+    from sparrow.tasks.supervisor import early
+
+    early.begin()
+    try:
+        from sparrow.cli.app import run
+
+        return run(arguments)
+    finally:
+        early.drop()

@@ -73,6 +73,7 @@ def worker(
 
     The first signal lets running jobs finish, the second releases them at once.
     """
+    from sparrow.tasks.supervisor.early import taken
     from sparrow.tasks.supervisor.loader import split
     from sparrow.tasks.supervisor.options import SupervisorOptions, WorkerProcessOptions
     from sparrow.tasks.supervisor.reload import check_installed
@@ -90,6 +91,7 @@ def worker(
         shutdown_timeout_s=_duration_s("--shutdown-timeout", shutdown_timeout),
         log_format=cast("Literal['text', 'json']", log_format),
         log_level=log_level.upper(),
+        environment=_environment(broker),
     )
     options = SupervisorOptions(
         worker=process_options,
@@ -103,12 +105,13 @@ def worker(
     )
     if reload:
         check_installed()
-    _export(broker)
     configure_logs(process_options)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
     async def run() -> None:
-        await Supervisor(options).run(*_services(options.health, options.reload_paths if reload else []))
+        await Supervisor(options, taken()).run(
+            *_services(options.health, options.reload_paths if reload else [])
+        )
 
     try:
         asyncio.run(run())
@@ -130,10 +133,8 @@ def _services(health: tuple[str, int] | None, reload_paths: list[str]) -> list[S
     return services
 
 
-def _export(broker: CommandTarget) -> None:
-    """Tell the worker processes the broker and the login by their environment: arguments of
-    processes are for everyone to read.
-    """
+def _environment(broker: CommandTarget) -> dict[str, str]:
+    """Return broker and login as variables for the worker processes."""
     values = {
         "SPARROW_URL": broker.url,
         "SPARROW_TOKEN": broker.token,
@@ -143,9 +144,7 @@ def _export(broker: CommandTarget) -> None:
         "SPARROW_CERTIFICATE_FILE": broker.certificate_file,
         "SPARROW_KEY_FILE": broker.key_file,
     }
-    for name, value in values.items():
-        if value:
-            os.environ[name] = value
+    return {name: str(value) for name, value in values.items() if value}
 
 
 def _one_of(flag: str, value: str, allowed: tuple[str, ...]) -> None:

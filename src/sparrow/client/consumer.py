@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.errors import ConnectionLost, InvalidArgument, NotLeased, SparrowError, TimedOut, from_code
 from sparrow.base.forks import used_after_fork, watch
+from sparrow.base.retry import Backoff
 from sparrow.client.batch import copy_of
 from sparrow.client.lease import Lease, LeaseTable
-from sparrow.client.retry import Backoff
 from sparrow.client.settlements import EXTEND, Settlements
 from sparrow.protocol.native.messages import (
     Close,

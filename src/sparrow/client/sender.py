@@ -42,11 +42,11 @@ from sparrow.base.errors import (
     UnknownProducer,
     from_code,
 )
+from sparrow.base.retry import Backoff
 from sparrow.client.batch import encode
 from sparrow.client.options import ACKS_NONE
 from sparrow.client.refusals import Refusals
 from sparrow.client.requests import failure_error
-from sparrow.client.retry import Backoff
 from sparrow.protocol.native.frames import HEAD_RESERVE_BYTES, MAX_FRAME_BYTES
 from sparrow.protocol.native.messages import (
     Close,

@@ -27,9 +27,9 @@ from sparrow.base.errors import (
     UsedAfterFork,
 )
 from sparrow.base.forks import used_after_fork, watch
+from sparrow.base.retry import Backoff
 from sparrow.base.version import VERSION as SOFTWARE_VERSION
 from sparrow.client.connection import Connection, open_connection, unreachable
-from sparrow.client.retry import Backoff
 from sparrow.client.security import client_context, credentials_of
 from sparrow.protocol.native.messages import PROTOCOL, VERSION, Hello
 

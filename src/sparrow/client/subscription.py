@@ -35,12 +35,12 @@ from sparrow.base.errors import (
     from_code,
 )
 from sparrow.base.forks import used_after_fork, watch
+from sparrow.base.retry import Backoff
 from sparrow.base.units import counted
 from sparrow.client.batch import copy_of
 from sparrow.client.fetch_buffer import FetchBuffer
 from sparrow.client.options import parse_start
 from sparrow.client.requests import PendingRequests
-from sparrow.client.retry import Backoff
 from sparrow.client.selection import TopicSelection
 from sparrow.protocol.native.messages import (
     Assigned,

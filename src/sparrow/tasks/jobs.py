@@ -7,12 +7,14 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.client.job import Job
+from sparrow.tasks.errors import TaskError
 from sparrow.tasks.wire import TASK, TASK_ID, header_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from sparrow.client.lease import Lease
+    from sparrow.client.settlements import SettlementKey
     from sparrow.records.record import Record
     from sparrow.tasks.results import Result
 
@@ -90,14 +92,53 @@ class TaskJob(Job):
             raise ValueError(f"the progress is {fraction}; it must be from 0 to 1")
         if self._report is None or self._loop is None:
             return
-        try:
-            is_here = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            is_here = False
-        if is_here:
+        if self._is_on(self._loop):
             self._report(self, fraction, text)
         else:
             self._loop.call_soon_threadsafe(self._report, self, fraction, text)
+
+    # An async task awaits these, as those of any job. A plain one runs in a thread of the worker,
+    # where they wait by themselves.
+
+    def ack(self) -> Any:
+        """Acknowledge the job before the task ends."""
+        return self._settled(self.lease.ack_key)
+
+    def extend(self, seconds: float | None = None) -> Any:
+        """Let the lease end `seconds` from now; the worker renews it anyway."""
+        return self._crossing(lambda: super(TaskJob, self).extend(seconds))
+
+    def reply(
+        self,
+        value: bytes | None,
+        *,
+        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
+    ) -> Any:
+        """Reply to the request that the job is (`Client.request`). Raises as `Job.reply`."""
+        return self._crossing(lambda: self._publish_reply(value, headers))
+
+    def _settled(self, key: SettlementKey) -> Any:
+        return self._crossing(lambda: super(TaskJob, self)._settled(key))
+
+    def _crossing(self, begin: Callable[[], Awaitable[Any]]) -> Any:
+        """Begin something on the loop: return what is to be awaited there, or, in another thread,
+        its result.
+        """
+        loop = self._loop
+        if loop is None or self._is_on(loop):
+            return begin()
+
+        async def begun() -> Any:
+            return await begin()
+
+        return asyncio.run_coroutine_threadsafe(begun(), loop).result()
+
+    @staticmethod
+    def _is_on(loop: asyncio.AbstractEventLoop) -> bool:
+        try:
+            return asyncio.get_running_loop() is loop
+        except RuntimeError:
+            return False
 
     @property
     def log_fields(self) -> dict[str, object]:
@@ -126,7 +167,28 @@ class LocalJob:
         self.parents = parents
         self.reports: list[tuple[float, str]] = []
         """Progress that was reported, as far as nobody else gets it."""
+        self.replies: list[bytes | None] = []
+        """Replies of a task that is called in place."""
         self._report = report
+
+    def reply(
+        self,
+        value: bytes | None,
+        *,
+        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,  # noqa: ARG002 - as of a job
+    ) -> Any:
+        """Keep the reply, as nobody waits for it here.
+
+        Raises:
+            TaskError: the task runs in a process of its own, which has no connection.
+        """
+        if self._report is not None:
+            raise TaskError(
+                f"the task {self.task!r} cannot reply: it runs in a process of its own, which has no "
+                'connection to the broker; declare it without executor="process"'
+            )
+        self.replies.append(value)
+        return _Replied()
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Report progress, 0 to 1, with a text for people."""
@@ -136,3 +198,11 @@ class LocalJob:
             self.reports.append((fraction, text))
         else:
             self._report(fraction, text)
+
+
+class _Replied:
+    """What an async task awaits, and a plain one ignores."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield

@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from sparrow.base.module_process import start_module
 from sparrow.client.worker import Reject, Retry
 from sparrow.tasks.errors import ArgumentsMisfit, TaskError, TimeLimitExceeded, UnencodableResult
 from sparrow.tasks.frames import (
@@ -61,14 +61,7 @@ class _Process:
     """One process and its connection."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-                [sys.executable, "-m", "sparrow.tasks.task_process", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
-        self._socket = ours
+        self.process, self._socket = start_module("sparrow.tasks.task_process")
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 

@@ -35,7 +35,9 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _MARGIN_MS: Final = 10_000
-"""The sender's clock may be ahead of the broker's by this much; beyond, all results are read."""
+"""The sender's clock may be ahead of the broker's by this much. The results of jobs from further
+ahead may be anywhere in the topic, and are looked for from its beginning.
+"""
 _MAX_KEPT_BYTES: Final = 32 << 20
 _OVERHEAD_BYTES: Final = 300
 _SETTLE_S: Final = 1.0
@@ -151,6 +153,8 @@ class ResultReader:
         """Return the newest outcome of a job; None if there is none up to now."""
         await self._cover(job_id)
         await self._reach(await self._end())
+        if job_id not in self._kept and created_ms(job_id) > time.time_ns() // 1_000_000 + _MARGIN_MS:
+            await self._search(job_id, 0)
         return self.known(job_id)
 
     async def _changed(self, job_id: str, timeout_s: float | None) -> bool:
@@ -255,6 +259,9 @@ class ResultReader:
         await self._cover(job_id)
         await self._reach(await self._end())
         found = self.known(job_id)
+        if found is None:  # rare: its sender's clock may have been wrong
+            await self._search(job_id, 0)
+            found = self.known(job_id)
         return found is None or not found.is_final
 
 

@@ -33,8 +33,8 @@ from sparrow.base.errors import (
     from_code,
 )
 from sparrow.base.forks import used_after_fork, watch
+from sparrow.base.retry import Backoff
 from sparrow.client.port_probe import explain, may_be_wrong_port
-from sparrow.client.retry import Backoff
 from sparrow.protocol.native.messages import Close, Closed, Error, Head, Request
 from sparrow.spark.wire.connection import Connection, open_connection
 from sparrow.spark.wire.fetches import FetchAhead, FetchedChunk, FetchWanted

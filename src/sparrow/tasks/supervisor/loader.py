@@ -6,9 +6,12 @@ import importlib
 import importlib.util
 import os
 import sys
+from typing import TYPE_CHECKING
 
-from sparrow.tasks.app import Tasks
 from sparrow.tasks.errors import TaskError
+
+if TYPE_CHECKING:
+    from sparrow.tasks.app import Tasks
 
 
 def split(target: str) -> tuple[str, str]:
@@ -34,6 +37,8 @@ def load(target: str) -> Tasks:
         Exception: what the module raises.
     """
     module_name, name = split(target)
+    from sparrow.tasks.app import Tasks
+
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

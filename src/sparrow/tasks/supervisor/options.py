@@ -12,7 +12,9 @@ REPORT_INTERVAL_S: Final = 0.5
 
 
 class WorkerProcessOptions(Struct, frozen=True, kw_only=True):
-    """Options of a worker process, as JSON on its command line."""
+    """Options of a worker process, which it gets as a line of JSON: arguments of processes are for
+    everyone to read.
+    """
 
     app: str
     """MODULE:NAME of the app."""
@@ -22,6 +24,8 @@ class WorkerProcessOptions(Struct, frozen=True, kw_only=True):
     shutdown_timeout_s: float = 30.0
     log_format: Literal["text", "json"] = "text"
     log_level: str = "INFO"
+    environment: dict[str, str] = {}
+    """Variables that it sets first: the broker and the login."""
 
 
 class SupervisorOptions(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@
 - A process that has done `max_jobs`, or has more than `max_memory`, finishes its jobs while its
   successor starts.
 - A process that reports nothing for `stuck_timeout` (it was stopped, or its event loop is blocked)
-  is killed: its leases end by themselves meanwhile.
+  is killed: its leases end by themselves meanwhile. While it imports the app it has five minutes.
 - The first SIGTERM or SIGINT lets all processes finish, the second releases their jobs at once.
   SIGHUP, or a changed file with `reload`, replaces all processes.
 - If the supervisor itself is killed, its processes finish what runs, and end.
@@ -20,14 +20,15 @@ import signal
 import time
 from typing import TYPE_CHECKING, Final
 
+from sparrow.base.retry import Backoff
 from sparrow.base.units import format_duration, format_size
-from sparrow.client.retry import Backoff
 from sparrow.tasks.errors import TaskError
 from sparrow.tasks.supervisor.child import Child
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from sparrow.tasks.supervisor.early import EarlyProcess
     from sparrow.tasks.supervisor.options import SupervisorOptions
 
 _logger = logging.getLogger("sparrow.worker")
@@ -35,6 +36,10 @@ _logger = logging.getLogger("sparrow.worker")
 _LOOK_S: Final = 0.25
 _KILL_AFTER_S: Final = 10.0
 """A process that has not ended this long after its shutdown timeout is killed."""
+_IMPORT_S: Final = 300.0
+"""The time that a process has to import the app."""
+_STOPPED_S: Final = 1.0
+"""A look that comes so much later than the one before comes from a process that was stopped."""
 _STEADY_S: Final = 30.0
 """A process that worked for so long has recovered: the next failure is the first again."""
 
@@ -59,8 +64,10 @@ class EndedTotals:
 class Supervisor:
     """Keeps worker processes running. Loop thread only."""
 
-    def __init__(self, options: SupervisorOptions) -> None:
+    def __init__(self, options: SupervisorOptions, early: EarlyProcess | None = None) -> None:
+        """Create a supervisor. `early` is a process for its first worker, if one is there."""
         self.options = options
+        self._early = early
         self.children: set[Child] = set()
         self.totals = EndedTotals()
         self.began_at = time.monotonic()
@@ -123,13 +130,14 @@ class Supervisor:
         """Keep one process running."""
         backoff = Backoff(self.options.restart_initial_s, self.options.restart_max_s, lambda: 1.0)
         while not self._stopping.is_set():
-            child = await Child.start(self.options.worker)
+            early, self._early = self._early, None
+            child = await Child.start(self.options.worker, early)
             if self._stopping.is_set():  # the signal came meanwhile
                 child.signal(signal.SIGTERM)
             self.children.add(child)
             started_at = time.monotonic()
             await self._until_due(child)
-            if child.process.returncode is None:
+            if not child.ended.done():
                 # It was asked to end and finishes its jobs: its successor starts now.
                 self._spawn(self._finished(child))
                 continue
@@ -153,14 +161,10 @@ class Supervisor:
 
     async def _until_due(self, child: Child) -> None:
         """Wait for the end of a process, or until it was asked to end for a successor."""
-        ending = asyncio.get_running_loop().create_task(child.process.wait())
-        try:
-            while not ending.done():
-                await asyncio.wait([ending], timeout=_LOOK_S)
-                if child.is_ending and not self.is_stopping:
-                    return
-        finally:
-            ending.cancel()
+        while not child.ended.done():
+            await asyncio.wait([child.ended], timeout=_LOOK_S)
+            if child.is_ending and not self.is_stopping:
+                return
 
     def _is_hopeless(self, child: Child) -> bool:
         """Return True, and end all, if processes of this program cannot work."""
@@ -175,12 +179,10 @@ class Supervisor:
 
     async def _finished(self, child: Child) -> None:
         limit_s = self.options.worker.shutdown_timeout_s + _KILL_AFTER_S
-        ending = asyncio.get_running_loop().create_task(child.process.wait())
-        await asyncio.wait([ending], timeout=limit_s)
-        if not ending.done():
+        await asyncio.wait([child.ended], timeout=limit_s)
+        if not child.ended.done():
             _logger.warning("worker process %d did not end in %g s, it is killed", child.pid, limit_s)
             child.signal(signal.SIGKILL)
-            await ending
         await self._ended(child)
 
     async def _ended(self, child: Child) -> int:
@@ -207,22 +209,35 @@ class Supervisor:
 
     async def _watch(self) -> None:
         """Look at the reports of all processes from time to time."""
+        now = time.monotonic()
         while True:
+            last_look_at = now
             await asyncio.sleep(_LOOK_S)
             now = time.monotonic()
+            if now - last_look_at > _STOPPED_S:
+                # This process was stopped (SIGSTOP), not they: their reports wait to be read.
+                for child in self.children:
+                    child.heard_at = now
             for child in list(self.children):
                 if now > self._kill_at:
                     child.signal(signal.SIGKILL)
-                elif now - child.heard_at > self.options.stuck_timeout_s and child.process.returncode is None:
+                elif now - child.heard_at > self._patience_s(child) and not child.ended.done():
                     _logger.error(
                         "worker process %d has reported nothing for %g s, it is killed",
                         child.pid,
-                        self.options.stuck_timeout_s,
+                        self._patience_s(child),
                     )
                     child.heard_at = now
                     child.signal(signal.SIGKILL)
                 elif child.is_working:
                     self._recycle(child)
+
+    def _patience_s(self, child: Child) -> float:
+        """Return the time after which a silent process is stuck. It is silent while it imports the
+        app, which may load much.
+        """
+        stuck_s = self.options.stuck_timeout_s
+        return stuck_s if child.has_worked else max(stuck_s, _IMPORT_S)
 
     def _recycle(self, child: Child) -> None:
         options, report = self.options, child.report

@@ -1,7 +1,8 @@
-"""A worker process: `python -m sparrow.tasks.supervisor.worker_process OPTIONS FD`.
+"""A worker process: `python -m sparrow.tasks.supervisor.worker_process FD`.
 
-It reports its state to the supervisor over a socket. When that ends, the supervisor is gone, and
-the process finishes what runs and ends, too: nobody would restart or stop it.
+It loads its modules, reads its options from the connection to the supervisor, loads the app, and
+reports its state over that connection. When it ends, the supervisor is gone, and the process
+finishes what runs and ends, too: nobody would restart or stop it.
 """
 
 from __future__ import annotations
@@ -62,16 +63,19 @@ def main() -> int:
     """Work until a signal; return the exit code."""
     # Modules are no garbage: looking for some while they are loaded takes a tenth of the start.
     gc.disable()
-    options = msgspec.json.decode(sys.argv[1], type=WorkerProcessOptions)
-    with socket.socket(fileno=int(sys.argv[2])) as connection:
-        reporter = ReportSender(connection)
-        configure_logs(options)
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
         # A signal before the workers listen must not end this process with a traceback.
         stopped = _SignalBefore()
-        try:
-            from sparrow.tasks.runtime import Runtime
-            from sparrow.tasks.supervisor.loader import load
+        from sparrow.tasks.runtime import Runtime
+        from sparrow.tasks.supervisor.loader import load
 
+        options = _read_options(connection)
+        if options is None:
+            return DONE
+        os.environ.update(options.environment)
+        reporter = ReportSender(connection)
+        configure_logs(options)
+        try:
             app = load(options.app)
             runtime = Runtime(
                 app, concurrency=options.concurrency, queues=options.queues, prefetch=options.prefetch
@@ -93,6 +97,17 @@ def main() -> int:
             sys.stdout.flush()
             os._exit(FAILED)  # a thread that does not end must not keep the process
         return DONE
+
+
+def _read_options(connection: socket.socket) -> WorkerProcessOptions | None:
+    """Wait for the options, which are one line; None if the supervisor ends first."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        part = connection.recv(1 << 16)
+        if not part:
+            return None
+        line += part
+    return msgspec.json.decode(line, type=WorkerProcessOptions)
 
 
 class _SignalBefore:
@@ -136,7 +151,7 @@ async def _work(
 
 
 async def _until_alone(connection: socket.socket) -> None:
-    """Wait for the end of the supervisor, which sends nothing."""
+    """Wait for the end of the supervisor, which sends nothing after the options."""
     while await asyncio.get_running_loop().sock_recv(connection, 100):
         pass
 
