@@ -4,18 +4,14 @@ celery -A celery_app worker --pool threads --without-gossip --without-mingle
 """
 
 import os
-import tempfile
 
 from celery import Celery
 from celery.exceptions import Reject
 
-import sparrow.integrations.kombu  # noqa: F401 - gives kombu the transport
+import sparrow.integrations.kombu  # noqa: F401 - gives Celery the transport and the backend
 
-app = Celery(
-    "celery_app",
-    broker=os.environ.get("SPARROW_URL", "sparrow://127.0.0.1:9094"),
-    backend=f"file://{os.environ.get('RESULTS', tempfile.gettempdir())}",
-)
+URL = os.environ.get("SPARROW_URL", "sparrow://127.0.0.1:9094")
+app = Celery("celery_app", broker=URL, backend=URL)
 app.conf.update(
     broker_transport_options={"queue_policy": {"lease": "30s", "delivery_limit": 3}},
     worker_enable_remote_control=False,

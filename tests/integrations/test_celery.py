@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import kombu.pools
@@ -27,12 +26,12 @@ WAIT_S = 60
 
 
 @pytest.fixture
-def celery_app(broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("RESULTS", str(tmp_path))
+def celery_app(broker: RunningBroker) -> Any:
     example = importlib.import_module("celery_app")
     example.app.conf.worker_hijack_root_logger = False
     yield example
     kombu.pools.reset()  # else its connections go on until the process ends
+    example.app.backend.close()
     example.app.close()
 
 
@@ -48,6 +47,11 @@ def test_tasks_canvas_delays_retries_and_dead_letters_work(broker: RunningBroker
         assert celery_app.flaky.delay(2).get(timeout=WAIT_S) == 2
         celery_app.refused.delay("no such address")
         assert later.get(timeout=WAIT_S) == 2
+        later.forget()
+        deadline = time.monotonic() + WAIT_S
+        while app.AsyncResult(later.id).state != "PENDING":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         assert time.monotonic() - began >= 1.5
         with sparrow.sync.connect(broker.url) as client:
             deadline = time.monotonic() + WAIT_S

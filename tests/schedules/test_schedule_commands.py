@@ -30,7 +30,7 @@ def test_a_schedule_is_created_shown_run_paused_and_deleted(run) -> None:
     code, out, _ = run(
         "schedule", "create", "nightly", "jobs", "hello",
         "--cron", "30 2 * * MON-FRI", "--time-zone", "Europe/Berlin",
-        "--header", "a: b", "--priority", "7", "--overlap", "skip",
+        "--header", "a=b", "--priority", "7", "--overlap", "skip",
     )  # fmt: skip
     assert code == 0
     assert out.splitlines()[0] == "schedule nightly publishes to jobs, 30 2 * * MON-FRI (Europe/Berlin)"

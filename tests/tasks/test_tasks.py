@@ -18,6 +18,7 @@ from sparrow.base.errors import InvalidArgument, NotLeased
 from sparrow.tasks import ArgumentsMisfit, TaskError, TaskFailed, TaskJob, UnencodableResult, chain
 from sparrow.tasks.in_process import TestRun
 from sparrow.tasks.jobs import LocalJob
+from sparrow.tasks.runtime import Runtime
 from sparrow.tasks.wire import IdSource, created_ms, header_of
 from tests.tasks import sample
 from tests.tasks.sample import REQUEST, Address, Customer, Item, app
@@ -427,6 +428,8 @@ def test_declarations_that_cannot_work_are_refused() -> None:
     @local.task(name="same")
     def first() -> None: ...
 
+    with pytest.raises(TaskError, match="has no task for the queue 'nope'; its queues are"):
+        Runtime(local, queues=["nope"])
     with pytest.raises(InvalidArgument, match="has two tasks 'same'"):
 
         @local.task(name="same")

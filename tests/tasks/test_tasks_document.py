@@ -1,4 +1,4 @@
-"""The programs of docs/tasks.md and docs/results.md run as they are printed."""
+"""The programs of docs/tasks.md, results.md and from-celery.md run as they are printed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import sparrow.sync
 import sparrow.testing
 from sparrow.tasks.supervisor.loader import load
 
@@ -71,3 +72,15 @@ async def test_the_sending_program(mailer: ModuleType, capsys: pytest.CaptureFix
         assert "3\n" in capsys.readouterr().out
         working.cancel()
         await asyncio.wait([working])
+
+
+def test_the_program_of_the_guide_from_celery(monkeypatch: pytest.MonkeyPatch) -> None:
+    with sparrow.testing.broker(reserve_bytes=0) as broker:
+        monkeypatch.setenv("SPARROW_URL", broker.url)
+        names: dict[str, Any] = {}
+        exec(programs("from-celery.md")["tasks"], names)
+        names["app"].close_sync()
+        with sparrow.sync.connect(broker.url) as client:
+            (record,) = client.admin.peek_queue("mailer", states=["delayed"])
+            assert record.priority == 7
+            assert client.admin.describe_queue("mailer").policy["delivery_limit"] == 6

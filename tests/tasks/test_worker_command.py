@@ -286,6 +286,18 @@ def test_two_signals_release_the_jobs_at_once(running: RunningBroker, tmp_path: 
         assert "this delivery does not count" in command.log
 
 
+def test_a_signal_during_a_deployment_lets_jobs_finish(running: RunningBroker, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    send(path, "long", 3.0)
+    with working(running.url, tmp_path) as command:
+        until(lambda: lines(tmp_path / "out.begun"), f"the start\n{command.log}")
+        command.process.send_signal(signal.SIGHUP)
+        until(lambda: "all worker processes are replaced" in command.log, "the signal")
+        command.process.send_signal(signal.SIGTERM)
+        assert command.process.wait(DEADLINE_S) == 0
+    assert lines(path) == ["long 1"], command.log
+
+
 def test_reload_replaces_the_processes_when_a_file_changes(running: RunningBroker, tmp_path: Path) -> None:
     module = tmp_path / "changing.py"
     code = (

@@ -10,11 +10,11 @@ import typer
 from sparrow.base.units import format_duration
 from sparrow.cli.confirmation import Yes, confirmed
 from sparrow.cli.exits import FAILED, OK
+from sparrow.cli.publish import parse_headers
 from sparrow.cli.queue_options import AsJson
 from sparrow.cli.tables import print_table
 from sparrow.cli.target import CommandTarget, broker_command, with_client
 from sparrow.cli.times import format_time
-from sparrow.cli.webhooks import parse_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,7 +56,7 @@ def create(
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="The key of each job.")] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A header of each job; may repeat."),
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of each job; may repeat."),
     ] = None,
     priority: Annotated[
         int | None, typer.Option("--priority", min=0, max=9, help="Queues deliver 9 first. Without: 4.")
@@ -92,7 +92,7 @@ def create(
             time_zone=time_zone,
             value=value,
             key=key,
-            headers=None if header is None else parse_headers(header),
+            headers={each: text or b"" for each, text in parse_headers(header or [])} or None,
             priority=priority,
             ttl=ttl,
             misfire=misfire,

@@ -3,7 +3,8 @@
     import sparrow.integrations.kombu
     app = Celery(broker="sparrow://127.0.0.1:9094")
 
-Importing the module gives kombu the transport. A queue of Celery is a queue of Sparrow. The broker
+Importing the module gives kombu the transport, and Celery the result backend of the same scheme
+(`celery_results.py`). A queue of Celery is a queue of Sparrow. The broker
 keeps what other transports keep in the worker: a task with an `eta` or `countdown` is delivered
 when it is due, and priorities (1 to 9) order the queue. A message is leased until the worker
 acknowledges it, and the lease is extended meanwhile; `reject(requeue=False)` makes a dead letter,
@@ -69,6 +70,11 @@ class KombuSession:
     async def _connect(self, url: str, options: dict[str, Any]) -> Client:
         self._keeper.start()
         return await connect(url, **options)
+
+    @property
+    def client(self) -> Client:
+        """The client; it is used on its own loop alone (`run`)."""
+        return self._client
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on the client's loop and return its result."""
@@ -305,10 +311,13 @@ class Transport(virtual.Transport):
         """The client; one of its own in each process."""
         if self._session is None or self._session.is_forked:
             conninfo = self.client
-            url = f"sparrow://{conninfo.hostname or '127.0.0.1'}:{conninfo.port or _DEFAULT_PORT}"
-            options = dict(conninfo.transport_options)
-            login = {"user": conninfo.userid, "password": conninfo.password} if conninfo.userid else {}
-            options["connect"] = {**login, **options.get("connect", {})}
+            url, options = session_options(
+                conninfo.hostname,
+                conninfo.port,
+                conninfo.userid,
+                conninfo.password,
+                dict(conninfo.transport_options),
+            )
             self._session = KombuSession(url, options)
         return self._session
 
@@ -324,6 +333,17 @@ class Transport(virtual.Transport):
         from sparrow.base.version import VERSION
 
         return VERSION
+
+
+def session_options(
+    host: str | None, port: int | None, user: str | None, password: str | None, given: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Return the address and the options of a session by the parts of a URL, and `given` options,
+    whose login goes before that of the URL.
+    """
+    login = {"user": user, "password": password} if user else {}
+    url = f"sparrow://{host or '127.0.0.1'}:{port or _DEFAULT_PORT}"
+    return url, {**given, "connect": {**login, **given.get("connect", {})}}
 
 
 def name_of(queue: str) -> str:
@@ -345,3 +365,7 @@ def due_of(message: dict[str, Any]) -> datetime | None:
 
 
 TRANSPORT_ALIASES["sparrow"] = f"{__name__}:Transport"
+with suppress(ImportError):  # kombu may be there without Celery
+    from celery.app.backends import BACKEND_ALIASES
+
+    BACKEND_ALIASES["sparrow"] = "sparrow.integrations.celery_results:SparrowBackend"

@@ -43,8 +43,8 @@ class ResultTopic:
                 await self._client.admin.create_topic(self._topic, partitions=1, config=config)
             self._is_made = True
 
-    async def put(self, task_id: str, state: bytes) -> None:
-        """Store the newest state of a task."""
+    async def put(self, task_id: str, state: bytes | None) -> None:
+        """Store the newest state of a task; None: it is known no more."""
         await self._make()
         await self._client.publish(self._topic, state, key=task_id.encode())
 
@@ -74,7 +74,9 @@ class ResultTopic:
         self._note(-1, -1)
         async with self._client.subscribe(self._topic, start="beginning") as subscription:
             async for message in subscription:
-                if message.key is not None and message.value is not None:
+                if message.key is not None and message.value is None:
+                    self._states.pop(message.key, None)
+                elif message.key is not None and message.value is not None:
                     self._states[message.key] = message.value
                     self._states.move_to_end(message.key)
                     while len(self._states) > MAX_RESULTS:

@@ -270,7 +270,9 @@ class Supervisor:
         if not is_second:
             self._kill_at += self.options.worker.shutdown_timeout_s
         for child in self.children:
-            child.signal(signal.SIGTERM)
+            # One that is replaced has had its first signal.
+            if is_second or not child.is_ending:
+                child.signal(signal.SIGTERM)
 
     def _signalled(self, number: signal.Signals) -> None:
         word = "release what runs" if self.is_stopping else "finish what runs"
