@@ -25,7 +25,7 @@ _TOPIC: Final = "celery-results"
 _DAY_S: Final = 86_400
 
 
-class SparrowBackend(KeyValueStoreBackend):
+class CeleryResultBackend(KeyValueStoreBackend):
     """Results of Celery's tasks, groups and chords. Any thread, and after a fork."""
 
     persistent = True

@@ -368,4 +368,4 @@ TRANSPORT_ALIASES["sparrow"] = f"{__name__}:Transport"
 with suppress(ImportError):  # kombu may be there without Celery
     from celery.app.backends import BACKEND_ALIASES
 
-    BACKEND_ALIASES["sparrow"] = "sparrow.integrations.celery_results:SparrowBackend"
+    BACKEND_ALIASES["sparrow"] = "sparrow.integrations.celery_results:CeleryResultBackend"

@@ -201,7 +201,7 @@ class LocalJob:
 
 
 class _Replied:
-    """What an async task awaits, and a plain one ignores."""
+    """The end of a reply: an async task awaits it, a plain one ignores it."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
