@@ -12,10 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-import typer
 
 from sparrow.cli import main
-from sparrow.cli.app import app
+from sparrow.cli.app import commands
 from sparrow.demo import pipeline
 from tests.demo.repositories import repository
 
@@ -54,7 +53,7 @@ def test_impossible_arguments_are_refused_in_a_sentence(
 
 
 def test_document_names_every_option():
-    command = typer.main.get_command(app).commands["demo"]
+    command = commands("demo").commands["demo"]
     options = {name for each in command.params for name in each.opts if name.startswith("--")}
     assert set(re.findall(r"^\| `(--[a-z]+)", DOCUMENT.read_text(), re.MULTILINE)) == options
 
