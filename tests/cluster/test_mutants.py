@@ -100,7 +100,7 @@ async def stalled_writer() -> None:
     key = object_key("w", at_ms)
     await objects.put(key, [b"data"])
     clock.advance(60)
-    await collect.collect_orphans(ledger, objects, clock.wall_ms())
+    await collect.collect_orphans(ledger, objects)
     committed = await ledger.commit(0, epoch, Commit(1, 0, b"m", None, key, at_ms))
     assert not committed or key in objects.content, "a commit names an object that was deleted"
 

@@ -246,6 +246,11 @@ class LedgerConformance:
             await ledger.commit(0, epoch, too_old)
         assert await ledger.commit(0, epoch, Commit(1, 0, b"m", None, "w/new", now_ms - 1000))
 
+    async def test_its_time_is_that_of_its_check_at_the_start(self, connect: Connect) -> None:
+        ledger = connect()
+        check = await ledger.open()
+        assert 0 <= await ledger.now_ms() - check.now_ms < 60_000
+
     async def test_objects_of_dropped_rows_become_garbage(self, connect: Connect) -> None:
         ledger = await connect()
         epoch = (await taken(ledger, await joined(ledger))).epoch

@@ -4,7 +4,8 @@ An object that no row names any more is deleted after `DEAD_MS`, in which reader
 before. An object that no row ever named (its upload succeeded, its commit did not happen) is an
 orphan; it is found by the hour in its key, once that is older than `ORPHAN_MS`. The ledger commits
 no object whose key is older than `MAX_OBJECT_AGE_MS`, so a commit that comes late cannot name an
-object that is collected.
+object that is collected. Both go by the ledger's time: the clock of a node that jumped ahead would
+make objects old whose commits are on their way.
 """
 
 from __future__ import annotations
@@ -39,17 +40,16 @@ async def collect_dead(ledger: Ledger, objects: Objects, dead_ms: int = DEAD_MS)
     return total
 
 
-async def collect_orphans(ledger: Ledger, objects: Objects, now_ms: int, *, hours: int | None = None) -> int:
+async def collect_orphans(ledger: Ledger, objects: Objects, *, hours: int | None = None) -> int:
     """Delete objects that no row ever named. Return how many.
 
     Args:
-        now_ms: time of the ledger.
         hours: look at so many hours before the newest that is old enough; None: at all.
 
     Raises:
         LedgerUnavailable, ObjectsUnavailable: some may have been deleted.
     """
-    newest_ms = now_ms - ORPHAN_MS
+    newest_ms = await ledger.now_ms() - ORPHAN_MS
     if hours is None:
         prefixes: Collection[str] = ["w/"]
     else:

@@ -336,6 +336,14 @@ class Ledger(Protocol):
         """
         ...
 
+    async def now_ms(self) -> int:
+        """Return the ledger's time, in ms since 1970-01-01T00:00:00Z.
+
+        Raises:
+            LedgerUnavailable
+        """
+        ...
+
     async def status(self) -> LedgerStatus:
         """Return all nodes and shards.
 

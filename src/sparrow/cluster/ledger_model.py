@@ -284,6 +284,10 @@ class MemoryLedger:
         keys = {row.object_key for row in rows if row.object_key is not None} | self.state.garbage.keys()
         return {key for key in keys if key.startswith(prefix)}
 
+    async def now_ms(self) -> int:
+        await self._arrive()
+        return self.state.clock.wall_ms()
+
     async def status(self) -> LedgerStatus:
         await self._arrive()
         state = self.state

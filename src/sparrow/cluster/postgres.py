@@ -62,6 +62,7 @@ _SHARDS: Final = """
     CASE WHEN handover_at > clock_timestamp() - $1::bigint * interval '1 ms' THEN handover END AS handover,
     (extract(epoch FROM clock_timestamp() - taken_at) * 1000)::bigint AS taken_ms
   FROM sparrow.shard ORDER BY id"""
+_NOW_MS: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms"
 _UP_MS: Final = "SELECT (extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000)::bigint"
 
 
@@ -440,6 +441,11 @@ class PostgresLedger:
         return {row["object"] for row in rows}
 
     # ── the rest ──
+
+    async def now_ms(self) -> int:
+        row = await self._fetch_row(_NOW_MS)
+        found: int = row["now_ms"]
+        return found
 
     async def status(self) -> LedgerStatus:
         async with self._other.lock:

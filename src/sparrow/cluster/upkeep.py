@@ -65,9 +65,7 @@ class ShardUpkeep:
         await _every(ORPHANS_S, lambda: self._delete_orphans(3))
 
     async def _delete_orphans(self, hours: int | None) -> None:
-        self.orphans += await collect_orphans(
-            self._ledger, self._objects, self._shard.clock.wall_ms(), hours=hours
-        )
+        self.orphans += await collect_orphans(self._ledger, self._objects, hours=hours)
 
 
 async def _every(interval_s: float, work: Callable[[], Awaitable[object]]) -> None:

@@ -17,7 +17,20 @@ from tests.cluster.simulation.nodes import Node
 T = TypeVar("T")
 NODES = 2
 MAX_ITERATIONS = 400_000
-FAULTS = ("kill", "stop", "pause", "long pause", "ledger", "objects", "responses", "weather", "session")
+FAULTS = (
+    "kill",
+    "stop",
+    "pause",
+    "long pause",
+    "ledger",
+    "objects",
+    "responses",
+    "weather",
+    "session",
+    "clock",
+)
+JUMPS_S = (-7200, -60, -1, 0, 1, 60, 7200)
+"""How far the clock of a machine is ahead after a jump."""
 CALM_S = 15.0
 """Longer than a lease of the shard: by then one node serves."""
 
@@ -222,6 +235,8 @@ class World:
             )
         elif what == "session":
             node.ledger.disconnect()
+        elif what == "clock":
+            node.clock.ahead_ms = 1000 * chosen.choice(JUMPS_S)
 
     def _replace(self, node: Node) -> None:
         """Start a new process in the place of one that ended."""
@@ -250,6 +265,7 @@ class World:
         for node in self.nodes:
             node.resumes_at = self.time.now
             node.objects.is_down = False
+            node.clock.ahead_ms = 0
             node.ledger.with_faults(lost_requests=0.0, lost_responses=0.0, disk_full=0.0)
             node.objects.with_faults(failed=0.0, stored_but_error=0.0)
 
