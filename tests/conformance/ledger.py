@@ -247,7 +247,7 @@ class LedgerConformance:
         assert await ledger.commit(0, epoch, Commit(1, 0, b"m", None, "w/new", now_ms - 1000))
 
     async def test_its_time_is_that_of_its_check_at_the_start(self, connect: Connect) -> None:
-        ledger = connect()
+        ledger = await connect()
         check = await ledger.open()
         assert 0 <= await ledger.now_ms() - check.now_ms < 60_000
 

@@ -98,6 +98,15 @@ async def stop_ledger(it: Endured) -> None:
     await it.broker.owned()
 
 
+async def fail_over_ledger(it: Endured) -> None:
+    """Crash PostgreSQL; its synchronous standby is promoted and has its address."""
+    links = it.broker.ledger_links.values()
+    await asyncio.to_thread(it.broker.postgres.fail_over)
+    for link in links:
+        link.reset()
+    await it.broker.owned()
+
+
 async def cut_ledger(it: Endured) -> None:
     """Cut the owner off from PostgreSQL: the other broker takes over."""
     cluster = it.broker
@@ -179,6 +188,7 @@ FAULTS: tuple[Fault, ...] = (
     long_pause,
     restart_ledger,
     stop_ledger,
+    fail_over_ledger,
     cut_ledger,
     reset_ledger,
     stop_objects,
