@@ -30,7 +30,7 @@ FAULTS = (
     "clock",
 )
 JUMPS_S = (-7200, -60, -1, 0, 1, 60, 7200)
-"""How far the clock of a machine is ahead after a jump."""
+"""Seconds by which the clock of a machine is ahead after a jump."""
 CALM_S = 15.0
 """Longer than a lease of the shard: by then one node serves."""
 
