@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sparrow.storage.resources import Resources
     from sparrow.storage.segment import Segment
     from sparrow.storage.store import LogId
+    from sparrow.storage.tail import Tail
 
 _log = logging.getLogger(__name__)
 REDO_BYTES = 16 << 10
@@ -66,11 +67,13 @@ class Durability:
         durable_offset: int,
         end_offset: Callable[[], int],
         segments: Callable[[], list[Segment]],
+        tail: Tail,
     ) -> None:
         self._resources = resources
         self._log_id = log_id
         self._directory = directory
         self._segments = segments
+        self._tail = tail
         self._replacing: tuple[list[Segment], Segment] | None = None
         self._end_offset = end_offset
         self.saved = saved
@@ -154,11 +157,13 @@ class Durability:
         if segment.in_journal == size:  # it is under way
             return
         start = max(synced, segment.in_journal)
-        try:
-            data = segment.copy_bytes(start, size)
-        except SparrowError:
-            self._resources.flusher.request(self)
-            return
+        data = self._tail.maybe_bytes(segment.base_offset, start, size)
+        if data is None:
+            try:
+                data = segment.copy_bytes(start, size)
+            except SparrowError:
+                self._resources.flusher.request(self)
+                return
         segment.in_journal = size
         end_offset, breaks = self._end_offset(), self._redo_breaks
         future = self._resources.redo.append(self, self._log_id, segment.base_offset, start, data)

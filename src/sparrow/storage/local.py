@@ -41,6 +41,7 @@ from sparrow.storage.recovery_points import RecoveryPoints
 from sparrow.storage.redo import RedoLog, replay
 from sparrow.storage.resources import IndexCache, Resources
 from sparrow.storage.store import LogId, PartitionLog
+from sparrow.storage.tail import Tails
 from sparrow.storage.workers import Workers
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class LocalLogStore:
             ),
             points=self._open_points(fs),
             redo=RedoLog(),
+            tails=Tails(),
             damages=Damages(),
         )
         self._logs: dict[str, LocalLog] = {}

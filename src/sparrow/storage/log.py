@@ -35,6 +35,7 @@ from sparrow.storage.row import SegmentRow
 from sparrow.storage.scrub import ScrubExtent, SegmentCheck, find_unreadable
 from sparrow.storage.segment import NO_BATCH, Segment
 from sparrow.storage.store import Appended, Chunk
+from sparrow.storage.tail import MAX_BATCH_BYTES, Tail
 from sparrow.storage.timestamps import first_since
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class LocalLog:
         self._directory = recovered.directory
         segments = [self._adopt(each) for each in recovered.segments]
         self._row = SegmentRow(segments, recovered.start_offset, recovered.end_offset)
+        self._tail = Tail(resources.tails)
         self._point_total = 0
         self._appended_total = recovered.scanned_bytes
         self._has_directory = exists
@@ -114,6 +116,7 @@ class LocalLog:
             recovered.durable_offset,
             lambda: row.end,
             lambda: row.segments,
+            self._tail,
         )
         durability.is_new = recovered.point is None
         for segment in row.segments:
@@ -188,13 +191,19 @@ class LocalLog:
         self._refuse_if_too_wide(offset - base, total)
         now_ms = self._resources.clock.wall_ms()
         self._take_space(total)
+        kept = b"".join(buffers) if len(batches) == 1 and total <= MAX_BATCH_BYTES else None
         try:
-            self._active_for(total, offset - 1, entries[-1][2], now_ms).append(buffers, entries, now_ms)
+            segment = self._active_for(total, offset - 1, entries[-1][2], now_ms)
+            segment.append(buffers if kept is None else (kept,), entries, now_ms)
         except StorageFailed as error:
             self._durability.fail(error)
             raise
         except OSError as error:
             raise self._refused(error) from error
+        if kept is None:
+            self._tail.clear()
+        else:
+            self._tail.add(base, offset, segment.base_offset, segment.size - total, kept)
         self._row.end = offset
         self._appended_total += total
         self.last_append_ms = now_ms
@@ -303,6 +312,9 @@ class LocalLog:
         first = self._number_of(offset)
         if offset == end:  # finding that there is nothing yet needs no disk
             return Chunk(b"", end, end, 0)
+        kept = self._tail.maybe_chunk(offset, max_bytes)
+        if kept is not None:
+            return kept
         for number in range(first, len(segments)):
             try:
                 chunk = segments[number].read_nowait(offset, max_bytes)
@@ -514,6 +526,7 @@ class LocalLog:
                 f"{self.id} holds offsets {self._row.start} to {self._row.end} (not included); "
                 f"{offset} is not among them"
             )
+        self._tail.clear()
         return await self._maintenance.remove_batch(self.id, offset, force=force)
 
     @property
@@ -526,6 +539,7 @@ class LocalLog:
     async def _compact(self, now_ms: int) -> int:
         if not self.config.compact or self._durability.failure is not None or self._closed:
             return 0
+        self._tail.clear()
         return await self._maintenance.compact(self.id, self.config, now_ms)
 
     def _roll(self) -> None:
@@ -637,6 +651,7 @@ class LocalLog:
     def abandon(self) -> None:
         """Close all files; the log must not be used any more."""
         self._closed = True
+        self._tail.clear()
         self._durability.close()
         for segment in self._row.segments:
             segment.retire()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sparrow.storage.options import StorageOptions
     from sparrow.storage.recovery_points import RecoveryPoints
     from sparrow.storage.redo import RedoLog
+    from sparrow.storage.tail import Tails
     from sparrow.storage.workers import Workers
 
 
@@ -67,4 +68,5 @@ class Resources:
     disk_space: DiskSpace
     points: RecoveryPoints
     redo: RedoLog
+    tails: Tails
     damages: Damages
