@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 from sparrow.storage.filesystem import BLOCK_BYTES, Space, write_all
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
     from sparrow.storage.filesystem import Buffer
@@ -278,6 +279,9 @@ class FaultyFileSystem:
 
     def open_synced(self, path: str) -> int:
         return self.open(path, write=True)
+
+    def direct_writes(self, fd: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Return None: all writes are done when the call returns."""
 
     def write_synced(self, fd: int, data: memoryview, position: int) -> None:
         if position % BLOCK_BYTES or len(data) % BLOCK_BYTES:

@@ -19,8 +19,10 @@ import os
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sparrow.base.errors import DiskFull, Overloaded, StorageFailed
+from sparrow.storage.direct_writes import DirectWrites
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterator, Sequence
 
     from sparrow.base.errors import SparrowError
@@ -86,6 +88,12 @@ class FileSystem(Protocol):
 
         `data` begins at a page of memory and `position` at a block; the file has these blocks
         already, so that no metadata changes.
+        """
+        ...
+
+    def direct_writes(self, fd: int, loop: asyncio.AbstractEventLoop) -> DirectWrites | None:
+        """Return writes as those of `write_synced` that go on while the loop works; None if this
+        system has none for this descriptor. On the loop.
         """
         ...
 
@@ -212,6 +220,12 @@ class LocalFileSystem:
         def write_synced(self, fd: int, data: memoryview, position: int) -> None:
             write_all(self, fd, [data], position)
             self.sync(fd)
+
+    def direct_writes(self, fd: int, loop: asyncio.AbstractEventLoop) -> DirectWrites | None:
+        if DirectWrites.takes(fd):
+            with contextlib.suppress(OSError):
+                return DirectWrites(loop)
+        return None
 
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

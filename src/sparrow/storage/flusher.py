@@ -9,10 +9,11 @@ The event loop gets one wake-up for all rounds that ended since the last one. It
 thread does the slower work of the round (`after_sync`), so that a caller waits for the sync and one
 wake-up only.
 
-A flusher that may (`syncs_on_loop`) lets the loop sync by itself what is short, while the device is
-quick: handing a sync to a thread and back costs more than the 0.1 ms of such a device. It spends a
-share of its time on that; under more load it is better to work while a thread waits for the device.
-A sync that takes longer than `SLOW_SECONDS` sends the next ones to the thread, for a time that
+A flusher that may (`syncs_on_loop`) begins syncs on the loop: handing one to a thread and back
+costs more than the 0.1 ms of a quick device. Where the system can (`direct_writes`), the device
+works while the loop does (`starts`). Elsewhere the loop waits for what is short. It spends a share
+of its time on that; under more load it is better to work while a thread waits for the device.
+A call that takes longer than `SLOW_SECONDS` sends the next ones to the thread, for a time that
 doubles until one is quick again: a slow device holds up the loop for one sync in two seconds at
 most. The loop syncs when an iteration has passed in which nobody asked, after `_ITERATIONS` at the
 latest: what follows from each other, such as a record and its lease, shares one sync.
@@ -27,12 +28,18 @@ import asyncio
 import logging
 import threading
 from collections import deque
+from functools import partial
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sparrow.base.errors import InternalError, SparrowError
 from sparrow.base.histogram import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Done = Callable[[int, SparrowError | None], None]
 
 _log = logging.getLogger(__name__)
 BACKGROUND_LOGS = 8
@@ -127,6 +134,10 @@ class Flusher:
         """Logs that the threads have."""
         self._syncs_on_loop = syncs_on_loop
         self._share = _LoopShare() if syncs_on_loop and threads else None
+        self.starts: Callable[[_Done], None] | None = None
+        """Begins a sync of the one log of this flusher, which goes on without a thread, and reports
+        its end on the loop, as to `Syncable.synced`.
+        """
         self._asking: dict[Syncable, int] = {}
         """Logs that the loop is about to sync, and the number of their requests."""
         self._done: deque[tuple[Syncable, int, SparrowError | None]] = deque()
@@ -188,6 +199,8 @@ class Flusher:
         del self._asking[log]
         if self._share is None:
             self._sync_here(log)
+        elif self.starts is not None:
+            self._share.spend(self._begin(log, self.starts))
         elif log.is_short:
             self._share.spend(self._sync_here(log))
         else:
@@ -205,6 +218,25 @@ class Flusher:
         if error is None:
             _follow(log)
         return seconds
+
+    def _begin(self, log: Syncable, start: Callable[[_Done], None]) -> float:
+        """Begin a sync that goes on by itself. Return the seconds that this took."""
+        self._rounds[log] = _Round()
+        self._rounds[log].running = True
+        begun = perf_counter()
+        start(partial(self._ended, log, begun))
+        return perf_counter() - begun
+
+    def _ended(self, log: Syncable, begun: float, offset: int, error: SparrowError | None) -> None:
+        state = self._rounds.pop(log)
+        if error is None:
+            with self._lock:
+                self.times.observe(perf_counter() - begun)
+        log.synced(offset, error)
+        if error is None:
+            _follow(log)
+        if state.again:
+            self.request(log)
 
     def _hand_over(self, log: Syncable) -> None:
         with self._lock:

@@ -13,12 +13,14 @@ both use: the waiting frames, and the files' numbers.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import mmap
 import os
 import struct
 import threading
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import (
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from sparrow.base.histogram import Histogram
+    from sparrow.storage.direct_writes import DirectWrites
     from sparrow.storage.filesystem import FileSystem
 
 _WRITE_BYTES: Final = 1 << 18
@@ -279,6 +282,8 @@ class LocalJournal:
         self._attempted = self._last
         """Number of the last frame of a write that was begun."""
         self._buffer = mmap.mmap(-1, _WRITE_BYTES)
+        # on the loop, while no thread syncs
+        self._direct: DirectWrites | None = None
 
     @property
     def sync_times(self) -> Histogram:
@@ -307,7 +312,14 @@ class LocalJournal:
             except OSError as error:
                 raise translate(error, "making the journal in", self._directory) from error
             self._is_begun = True
+            if self._flusher.has_threads:
+                self._use_direct_writes()
         return self.mark()
+
+    def _use_direct_writes(self) -> None:
+        self._direct = self._fs.direct_writes(self._fds[0], asyncio.get_running_loop())
+        if self._direct is not None:
+            self._flusher.starts = self._begin_sync
 
     async def _run(self, work: Callable[[], None]) -> None:
         if self._flusher.has_threads:
@@ -401,6 +413,8 @@ class LocalJournal:
         if self._futures:
             await asyncio.wait([future for _, future in self._futures])
         self._flusher.close()
+        if self._direct is not None:
+            self._direct.close()
         for fd in self._fds:
             self._fs.close(fd)
         self._fds.clear()
@@ -443,10 +457,48 @@ class LocalJournal:
             while frames := self._take():
                 self._write(frames)
         except OSError as error:
-            with self._lock:
-                self._has_failed = True  # frames behind the failed ones must not be written
-            raise translate_failed(error, "writing the journal in", self._directory) from error
+            raise self._failed(error) from error
         return self._written
+
+    def _failed(self, error: OSError) -> StorageFailed:
+        with self._lock:
+            self._has_failed = True  # frames behind the failed ones must not be written
+        return translate_failed(error, "writing the journal in", self._directory)
+
+    def _begin_sync(self, done: Callable[[int, SparrowError | None], None]) -> None:
+        """Do as `sync`, one write after the other, on the loop; `done` gets what it returns or
+        raises.
+        """
+        assert self._direct is not None, "the flusher got it with these writes"
+        try:
+            frames = self._take()
+            if not frames:
+                asyncio.get_running_loop().call_soon(done, self._written, None)
+                return
+            size, position = self._fill(frames)
+            address = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer))
+            ended = partial(self._ended, frames, done)
+            try:
+                self._direct.begin(self._fds[self._file], address, size, position, ended)
+            except OSError:  # the kernel may have no room for it
+                self._write_filled(size, position)
+                asyncio.get_running_loop().call_soon(ended, None)
+        except OSError as error:
+            asyncio.get_running_loop().call_soon(done, -1, self._failed(error))
+
+    def _ended(
+        self,
+        frames: list[_Waiting],
+        done: Callable[[int, SparrowError | None], None],
+        error: OSError | None,
+    ) -> None:
+        if error is not None:
+            done(-1, self._failed(error))
+            return
+        self._note_written(frames)
+        if self._waiting:
+            self._flusher.request(self)  # for those that did not fit into this write
+        done(self._written, None)
 
     def after_sync(self) -> None:
         """Nothing is left to do after a round."""
@@ -478,30 +530,35 @@ class LocalJournal:
             return taken
 
     def _write(self, frames: list[_Waiting]) -> None:
-        synced, self._attempted = self._written, frames[-1].number
-        data = b"".join(encode_frame(each.payload, each.number, synced) for each in frames)
-        start = self._position - len(self._tail)
-        if self._position == BLOCK_BYTES:  # a new file: its header is part of the first write
-            header = encode_header(self._id, frames[0].number)
-            self._write_blocks(header + data, 0)
-        else:
-            self._write_blocks(self._tail + data, start)
-        self._position += len(data)
-        tail_bytes = self._position % BLOCK_BYTES
-        self._tail = (self._tail + data)[-tail_bytes:] if tail_bytes else b""
+        self._write_filled(*self._fill(frames))
+        self._note_written(frames)
+
+    def _write_filled(self, size: int, position: int) -> None:
+        with memoryview(self._buffer) as view, view[:size] as data:
+            self._fs.write_synced(self._fds[self._file], data, position)
+
+    def _note_written(self, frames: list[_Waiting]) -> None:
         self._written = frames[-1].number
         self._file_ends[self._file] = self._written
 
-    def _write_blocks(self, data: bytes, position: int) -> None:
-        """Write whole blocks, the last one padded with zeros."""
-        buffer, fd = self._buffer, self._fds[self._file]
-        size = len(data) + -len(data) % BLOCK_BYTES
-        if size > len(buffer):
-            buffer = self._buffer = mmap.mmap(-1, size)
-        buffer[: len(data)] = data
-        buffer[len(data) : size] = bytes(size - len(data))
-        with memoryview(buffer) as view, view[:size] as data_view:
-            self._fs.write_synced(fd, data_view, position)
+    def _fill(self, frames: list[_Waiting]) -> tuple[int, int]:
+        """Fill the buffer with whole blocks, the last one padded with zeros. Return their size in
+        bytes, and their position in the file.
+        """
+        synced, self._attempted = self._written, frames[-1].number
+        data = b"".join([encode_frame(each.payload, each.number, synced) for each in frames])
+        if self._position == BLOCK_BYTES:  # a new file: its header is part of the first write
+            blocks, start = encode_header(self._id, frames[0].number) + data, 0
+        else:
+            blocks, start = self._tail + data, self._position - len(self._tail)
+        self._position += len(data)
+        tail_bytes = self._position % BLOCK_BYTES
+        self._tail = blocks[-tail_bytes:] if tail_bytes else b""
+        size = len(blocks) + -len(blocks) % BLOCK_BYTES
+        if size > len(self._buffer):
+            self._buffer = mmap.mmap(-1, size)
+        self._buffer[:size] = blocks.ljust(size, b"\0")
+        return size, start
 
     def _make_files(self) -> None:
         fs, directory = self._fs, self._directory
