@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sparrow.broker.queues.rules.timers import DUE_AT_ONCE, Timers
+from sparrow.broker.queues.rules.timers import DUE_AT_ONCE, NEVER, Timers
 from tests.queues_state.memory import traced_bytes
 from tests.repetitions import repetitions
 
@@ -56,16 +56,15 @@ class TimersAgainstAList(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     @rule(late_ms=st.integers(0, 1500), limit=st.integers(1, 2000))
     def look_when_told(self, late_ms: int, limit: int) -> None:
-        now_ms = self.timers.next_time()
-        assert now_ms is not None
+        now_ms = self.timers.earliest
         assert self.timers.pop_due(now_ms - 1) == []
         self.expect_due(now_ms + late_ms, limit)
 
     @invariant()
     def all_that_wait_are_counted(self) -> None:
         assert len(self.timers) == len(self.waiting)
-        earliest = min((time_ms for time_ms, _ in self.waiting), default=None)
-        assert self.timers.next_time() == earliest
+        earliest = min((time_ms for time_ms, _ in self.waiting), default=NEVER)
+        assert self.timers.earliest == earliest
 
 
 @pytest.mark.slow
@@ -78,9 +77,9 @@ def test_one_call_fires_a_bounded_number_and_the_next_call_goes_on() -> None:
     for item in range(DUE_AT_ONCE + 5):
         timers.add(1000, item)
     assert [item for _, item in timers.pop_due(1000)] == list(range(DUE_AT_ONCE))
-    assert timers.next_time() == 1000
+    assert timers.earliest == 1000
     assert [item for _, item in timers.pop_due(1000)] == list(range(DUE_AT_ONCE, DUE_AT_ONCE + 5))
-    assert timers.next_time() is None
+    assert timers.earliest == NEVER
 
 
 def test_a_clock_that_goes_back_fires_nothing_and_loses_nothing() -> None:

@@ -105,12 +105,15 @@ class Excerpter:
             end = position + header.size_bytes
             while number < len(ranges) and ranges[number][1] <= header.base_offset:
                 number += 1
+            if number == len(ranges):  # nothing behind is wanted
+                view = view[:position]
+                break
             part = self._part(header, view[position:end], _within(ranges, number, header), source)
             if part is not None:
                 parts += (view[whole_from:position], part)
                 whole_from = end
             position = end
-        if not whole_from and isinstance(data, bytes):
+        if not whole_from and isinstance(data, bytes) and len(view) == len(data):
             return data
         parts.append(view[whole_from:])
         return b"".join(parts)

@@ -31,6 +31,7 @@ from sparrow.broker.queues.persistence.state_writer import StateWriter
 from sparrow.broker.queues.rates import Rates
 from sparrow.broker.queues.rules.settlement import Leased, Settlement, Verb
 from sparrow.broker.queues.rules.state import QueueState
+from sparrow.broker.queues.rules.timers import NEVER
 from sparrow.broker.queues.scan.scanner import Scanner
 from sparrow.broker.queues.source import QueueSource
 from sparrow.broker.queues.waiters import Waiters
@@ -128,6 +129,8 @@ class Queue:
         self._deliveries: set[_Delivery] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._timer_due = (NEVER, NEVER)
+        """The (monotonic, wall) time in ms at which the timer ticks."""
         self.dead_letters: DeadLetterMover | None = None
         self.rates = Rates()
         self.is_closed = False
@@ -304,16 +307,16 @@ class Queue:
         not be read are ready again.
         """
         subscriber = self.state.subscribers[consumer.subscriber]
-        granted_ms = self.now()[0]
+        granted_s = self._clock.monotonic()
         delivery = _Delivery(subscriber, grants)
         self._deliveries.add(delivery)
         try:
             reading = await self._read(consumer, grants, max_bytes)
             delivery.grants = reading.taken
             subscriber.release_grants(reading.left)
+            # A buffered lease is written with the next changes.
+            is_synced = self.definition.policy.lease_durability == "synced"
             if reading.taken:
-                # A buffered lease is written with the next changes.
-                is_synced = self.definition.policy.lease_durability == "synced"
                 flushed = self.writer.flushed() if is_synced else None
                 for synced in _start_syncs(reading):
                     # A log that cannot be synced reports that to its publishers; its records can be
@@ -322,17 +325,23 @@ class Queue:
                         await synced
                 if flushed is not None:
                     await flushed
+            is_whole = not reading.left
             # closed, or replaced by a consumer of the same id, which would never get them
             if not consumer.is_open:
                 subscriber.release_grants(reading.taken)
+                is_whole = False
         except BaseException:
             subscriber.release_grants(delivery.grants)
             self.changed()
             raise
         finally:
             self._deliveries.discard(delivery)
-        self.changed()
-        lease_ms = max(1, self.definition.policy.lease_ms - (self.now()[0] - granted_ms))
+        if is_whole and is_synced:
+            self._arm()
+        else:
+            self.changed()
+        since_ms = round((self._clock.monotonic() - granted_s) * 1000)
+        lease_ms = max(1, self.definition.policy.lease_ms - since_ms)
         found: list[Leased] = []
         for source, taken, data in reading.found:
             # Return only records that are still leased: anything may have happened meanwhile.
@@ -448,6 +457,8 @@ class Queue:
         """Lease again: the batch that stopped the queue may be gone."""
         if self.corruption is not None:
             self.corruption = None
+            for source in self.sources:
+                source.forget()
             self.wake_all()
             self.changed()
 
@@ -666,21 +677,23 @@ class Queue:
 
     def _arm(self) -> None:
         due_ms, due_wall_ms = self.state.next_times()
-        delays = [_LONGEST_SLEEP_S, *self._rate_delays()]
-        if due_ms is None and due_wall_ms is None and len(delays) == 1:
-            return
+        delays = self._rate_delays()
+        if not delays:
+            if due_ms == NEVER and due_wall_ms == NEVER:
+                return
+            if self._timer is not None and self._timer_due[0] <= due_ms and self._timer_due[1] <= due_wall_ms:
+                return
         now_ms, wall_ms = self.now()
-        if due_ms is not None:
-            delays.append((due_ms - now_ms) / 1000)
-        if due_wall_ms is not None:
-            delays.append((due_wall_ms - wall_ms) / 1000)
+        delay_s = min(_LONGEST_SLEEP_S, (due_ms - now_ms) / 1000, (due_wall_ms - wall_ms) / 1000, *delays)
+        delay_s = max(0.0, delay_s)
         loop = asyncio.get_running_loop()
-        at = loop.time() + max(0.0, min(delays))
+        at = loop.time() + delay_s
         if self._timer is not None:
             if self._timer_at <= at:
                 return
             self._timer.cancel()
         self._timer_at = at
+        self._timer_due = now_ms + round(delay_s * 1000), wall_ms + round(delay_s * 1000)
         self._timer = loop.call_at(at, self.tick)
 
     def _rate_delays(self) -> list[float]:
@@ -700,6 +713,7 @@ class Queue:
         self.rates.sample(self._clock.monotonic(), self._published(), self.state)
         self.state.sweep()
         for source in self.sources:
+            source.forget()
             if source.is_gone or not source.partition.is_open:
                 continue
             start = source.partition.start_offset

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
+from sparrow.broker.queues.kept_chunk import MAX_BYTES, KeptChunk
 from sparrow.broker.reading.committed_chunks import stable, without_aborted
 from sparrow.records.batch import parse_header
 
@@ -50,6 +51,8 @@ class QueueSource:
         self.mean_bytes = 256.0
         """Estimated size of a record."""
         self._excerpter = excerpter
+        self._kept: KeptChunk | None = None
+        """The batches that were read for the last lease."""
 
     # ── the end of the log ────────────────────────────────────────────────────────────────────────
 
@@ -73,6 +76,10 @@ class QueueSource:
         if not committed:
             return chunk
         return without_aborted(self.partition, stable(self.partition, chunk, offset), offset)
+
+    def forget(self) -> None:
+        """Free the memory of the batches that were read."""
+        self._kept = None
 
     def measured(self, size_bytes: int, records: int) -> None:
         """Update the estimated size of a record. Many records at once count as much as the same
@@ -140,10 +147,17 @@ class QueueSource:
             if first - end > 64:
                 break
             end = stop
-        size = min(room, max(_LEAST_READ_BYTES, int((end - position) * self.mean_bytes * 1.25)))
         log = self.partition.log
+        if self._kept is not None and position >= log.start_offset:
+            kept = self._kept.maybe_chunk(position, end, room)
+            if kept is not None:
+                return kept
+        size = min(room, max(_LEAST_READ_BYTES, int((end - position) * self.mean_bytes * 1.25)))
         chunk = log.read_nowait(position, size)
-        return await log.read(position, size) if chunk is None else chunk
+        if chunk is None:
+            chunk = await log.read(position, size)
+        self._kept = KeptChunk(chunk) if 0 < len(chunk.data) <= MAX_BYTES else None
+        return chunk
 
 
 def _records_before(ranges: Sequence[tuple[int, int]], index: int, position: int) -> int:

@@ -80,6 +80,27 @@ class RangeMap:
 
         Runs of value 0 are included. The map must not be changed meanwhile.
         """
+        if first >= end:
+            return iter(())
+        if first >> _BITS == (end - 1) >> _BITS:
+            return iter(self._runs_in_page(first, end))
+        return self._runs(first, end)
+
+    def _runs_in_page(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """Return the runs of a range that lies in one page: the usual case."""
+        base = first >> _BITS << _BITS
+        page = self._pages.get(first >> _BITS, 0)
+        if isinstance(page, int):
+            return [(first, end, page)]
+        starts, values = page.starts, page.values
+        low = bisect_right(starts, first - base)
+        if low == len(starts) or base + starts[low] >= end:
+            return [(first, end, values[low - 1])]
+        high = bisect_left(starts, end - base, low)
+        bounds = [first, *[base + start for start in starts[low:high]], end]
+        return list(zip(bounds, bounds[1:], values[low - 1 : high], strict=False))
+
+    def _runs(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
         begin, current = first, -1
         for start, value in self._starts(first, end):
             if value != current:

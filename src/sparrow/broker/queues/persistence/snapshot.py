@@ -46,6 +46,8 @@ class StateSnapshot:
         self._now = now
         self._pages: set[str] = set()
         """Keys of the entries that hold pages."""
+        self._source_keys: dict[tuple[str, int], str] = {}
+        """Prefixes of keys, by subscriber and number of the source."""
 
     # ── what changed ──────────────────────────────────────────────────────────────────────────────
 
@@ -64,18 +66,17 @@ class StateSnapshot:
         for name, subscriber in self._state.subscribers.items():
             if not subscriber.dirty and not subscriber.moved_starts:
                 continue
-            keys: dict[int, str] = {}
             for number, page in subscriber.dirty:
                 if self._sources[number].is_gone:
                     continue
-                key = keys.get(number) or self._source_key(keys, name, number)
+                key = self._source_keys.get((name, number)) or self._source_key(name, number)
                 value = pages.encode_page(
                     subscriber.maps[number].columns(page), subscriber.leases.by_number, now_ms, wall_ms
                 )
                 self._put(writes, pages.PAGE, f"{key}/{page}", value)
             for number in subscriber.moved_starts:
                 if not self._sources[number].is_gone:
-                    key = keys.get(number) or self._source_key(keys, name, number)
+                    key = self._source_keys.get((name, number)) or self._source_key(name, number)
                     writes.append(Put(pages.START, key, pages.encode_start(subscriber.starts[number])))
             subscriber.dirty.clear()
             subscriber.moved_starts.clear()
@@ -87,10 +88,9 @@ class StateSnapshot:
         self._state.dirty_failed.clear()
         return writes
 
-    def _source_key(self, keys: dict[int, str], subscriber: str, number: int) -> str:
-        key = keys[number] = pages.source_key(
-            self._queue_id, subscriber, *_partition_key(self._sources[number])
-        )
+    def _source_key(self, subscriber: str, number: int) -> str:
+        key = pages.source_key(self._queue_id, subscriber, *_partition_key(self._sources[number]))
+        self._source_keys[subscriber, number] = key
         return key
 
     def _put(self, writes: list[Write], kind: str, key: str, value: bytes | None) -> None:

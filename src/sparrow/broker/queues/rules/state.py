@@ -40,7 +40,7 @@ from sparrow.broker.queues.rules.subscriber import (
     DeadRecords,
     SubscriberState,
 )
-from sparrow.broker.queues.rules.timers import Timers
+from sparrow.broker.queues.rules.timers import NEVER, Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -342,24 +342,22 @@ class QueueState:
         for subscriber in self.subscribers.values():
             subscriber.tick(now_ms, wall_ms)
         if self._parents is not None:
-            due = self._wait_timers.next_time()
-            if due is not None and due <= now_ms:
+            if self._wait_timers.earliest <= now_ms:
                 self._check_waiting(now_ms)
             elif self._parents.is_searching:
                 self._give_up_cycles(())
             self._settle_parents()
 
-    def next_times(self) -> tuple[int | None, int | None]:
-        """Return the (monotonic, wall) time at which to call `tick` again at the latest; None: no
+    def next_times(self) -> tuple[int, int]:
+        """Return the (monotonic, wall) time at which to call `tick` again at the latest; NEVER: no
         need.
         """
-        times = [subscriber.next_times() for subscriber in self.subscribers.values()]
         is_searching = self._parents is not None and self._parents.is_searching
-        times.append((0 if is_searching else self._wait_timers.next_time(), None))
-        return (
-            min((now for now, _ in times if now is not None), default=None),
-            min((wall for _, wall in times if wall is not None), default=None),
-        )
+        due_ms, due_wall_ms = 0 if is_searching else self._wait_timers.earliest, NEVER
+        for subscriber in self.subscribers.values():
+            its_due_ms, its_wall_ms = subscriber.next_times()
+            due_ms, due_wall_ms = min(due_ms, its_due_ms), min(due_wall_ms, its_wall_ms)
+        return due_ms, due_wall_ms
 
     # ── verbs ─────────────────────────────────────────────────────────────────────────────────────
 

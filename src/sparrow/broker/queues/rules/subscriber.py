@@ -293,8 +293,10 @@ class SubscriberState:
             prefetch: the consumer's own limit, 0 for none.
         """
         room = self.policy.max_leased - self.counts[LEASED]
-        limits = [limit for limit in (prefetch, self.policy.prefetch) if limit]
-        return min(room, min(limits) - self.leases.leased_counts.get(consumer, 0)) if limits else room
+        limit = self.policy.prefetch
+        if prefetch and (not limit or prefetch < limit):
+            limit = prefetch
+        return min(room, limit - self.leases.leased_counts.get(consumer, 0)) if limit else room
 
     def grant(
         self,
@@ -685,19 +687,13 @@ class SubscriberState:
             self._deliverable(ref)
         for time_ms, ref in self.expiry_timers.pop_due(wall_ms, limit):
             self._expired(ref, time_ms)
-        self._admit_deferred()
+        if self.orders_keys:
+            self._admit_deferred()
 
-    def next_times(self) -> tuple[int | None, int | None]:
-        """Return the (monotonic, wall) time of the next due event."""
-        walls = [
-            time
-            for time in (self.delivery_timers.next_time(), self.expiry_timers.next_time())
-            if time is not None
-        ]
-        due_ms = self.leases.timers.next_time()
-        if self.key_order.has_admissible:
-            due_ms = 0
-        return due_ms, min(walls, default=None)
+    def next_times(self) -> tuple[int, int]:
+        """Return the (monotonic, wall) time of the next due event, or NEVER."""
+        due_ms = 0 if self.orders_keys and self.key_order.has_admissible else self.leases.timers.earliest
+        return due_ms, min(self.delivery_timers.earliest, self.expiry_timers.earliest)
 
     def _is_unfinished(self, ref: int) -> bool:
         return self.value_at(ref >> SOURCE_SHIFT, ref & OFFSET_MASK) & STATE_MASK < DONE

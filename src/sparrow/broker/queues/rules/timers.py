@@ -20,6 +20,8 @@ from typing import Final
 
 from sparrow.broker.queues.maps.sorted_pairs import SortedPairs
 
+NEVER: Final = 1 << 62
+"""Time of a timer that there is not."""
 DUE_AT_ONCE: Final = 10_000
 """Default number of timers that fire in one call: about two milliseconds of work."""
 
@@ -42,9 +44,11 @@ class Timers:
             before they fire.
     """
 
-    __slots__ = ("_added", "_is_wanted", "_length", "_pairs", "_swept", "_swept_from")
+    __slots__ = ("_added", "_is_wanted", "_length", "_pairs", "_swept", "_swept_from", "earliest")
 
     def __init__(self, is_wanted: Callable[[int], bool] | None = None) -> None:
+        self.earliest = NEVER
+        """Time of the next timer, which may be in the past; NEVER if there is none."""
         self._pairs = SortedPairs()
         self._length = 0
         self._is_wanted = is_wanted
@@ -61,6 +65,7 @@ class Timers:
         self._pairs.add(time_ms, item)
         self._length += 1
         self._added += 1
+        self.earliest = min(self.earliest, time_ms)
         if self._added >= _ADDED:
             self._added = 0
             if self._is_wanted is not None and self._length > self._swept_from:
@@ -74,21 +79,25 @@ class Timers:
             if self._swept >= self._pairs.chunks:
                 self._swept = 0
                 self._swept_from = max(_SWEPT_FROM, 2 * self._length)
-                return
+                break
             chunks = self._pairs.chunks
             self._length -= self._pairs.sweep(self._swept, is_wanted)
             self._swept += self._pairs.chunks == chunks
+        self._note_earliest()
+
+    def _note_earliest(self) -> None:
+        first = self._pairs.first_key()
+        self.earliest = NEVER if first is None else first
 
     def pop_due(self, now_ms: int, limit: int = DUE_AT_ONCE) -> list[tuple[int, int]]:
         """Take out what is due: (time, item), by time, those of equal times in the order in which
         they were added.
 
-        At most `limit`; if as many come, `next_time()` shows whether more are due.
+        At most `limit`; if as many come, `earliest` shows whether more are due.
         """
+        if now_ms < self.earliest:
+            return []
         due = self._pairs.pop_until(now_ms, limit)
         self._length -= len(due)
+        self._note_earliest()
         return due
-
-    def next_time(self) -> int | None:
-        """Return the time of the next timer, which may be in the past; None if there is none."""
-        return self._pairs.first_key()
