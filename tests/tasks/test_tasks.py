@@ -18,6 +18,7 @@ from sparrow.base.errors import InvalidArgument, NotLeased
 from sparrow.tasks import ArgumentsMisfit, TaskError, TaskFailed, TaskJob, UnencodableResult, chain
 from sparrow.tasks.in_process import TestRun
 from sparrow.tasks.jobs import LocalJob
+from sparrow.tasks.results import ensure_topic
 from sparrow.tasks.runtime import Runtime
 from sparrow.tasks.wire import IdSource, created_ms, header_of
 from tests.tasks import sample
@@ -332,6 +333,20 @@ async def test_a_schedule_of_the_broker_sends_the_jobs_of_a_task() -> None:
         described = await run.client.admin.describe_schedule("clock.tick")
         assert described.name == "clock.tick"
     assert set(seen) == {7}
+
+
+async def test_a_topic_of_results_that_exists_is_not_created_again(
+    run: TestRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ensure_topic(run.client, "again", 86_400_000)
+
+    async def refused(*_: object, **__: object) -> None:
+        raise AssertionError("the topic exists")
+
+    monkeypatch.setattr(run.client.admin, "create_topic", refused)
+    await ensure_topic(run.client, "again", 86_400_000)
+    with pytest.raises(AssertionError, match="the topic exists"):
+        await ensure_topic(run.client, "other", 86_400_000)
 
 
 async def test_a_plain_task_replies_and_settles_from_its_thread() -> None:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from sparrow.base.errors import TopicExists
+from sparrow.client.missing_topic import create_if_missing
 
 if TYPE_CHECKING:
     from sparrow.client.client import Client
@@ -38,9 +38,8 @@ class ResultTopic:
 
     async def _make(self) -> None:
         if not self._is_made:
-            with suppress(TopicExists):
-                config = {"retention.ms": self._keep_ms, "segment.ms": max(self._keep_ms // 4, 60_000)}
-                await self._client.admin.create_topic(self._topic, partitions=1, config=config)
+            config = {"retention.ms": self._keep_ms, "segment.ms": max(self._keep_ms // 4, 60_000)}
+            await create_if_missing(self._client.admin, self._topic, partitions=1, config=config)
             self._is_made = True
 
     async def put(self, task_id: str, state: bytes | None) -> None:

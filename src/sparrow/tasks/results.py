@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from sparrow.base.errors import SparrowError, TimedOut, TopicExists
+from sparrow.base.errors import SparrowError, TimedOut
+from sparrow.client.missing_topic import create_if_missing
 from sparrow.tasks.errors import TaskError, TaskFailed
 from sparrow.tasks.signature import ENCODER, decode_other
 from sparrow.tasks.wire import created_ms
@@ -84,17 +84,17 @@ async def ensure_topic(client: Client, topic: str, ttl_ms: int) -> None:
     Raises:
         SparrowError: it cannot be created.
     """
-    with suppress(TopicExists):
-        await client.admin.create_topic(
-            topic,
-            partitions=1,
-            config={
-                "cleanup.policy": "compact,delete",
-                "retention.ms": ttl_ms,
-                "segment.ms": max(60_000, min(ttl_ms // 4, 7 * 86_400_000)),
-                "message.timestamp.type": "LogAppendTime",
-            },
-        )
+    await create_if_missing(
+        client.admin,
+        topic,
+        partitions=1,
+        config={
+            "cleanup.policy": "compact,delete",
+            "retention.ms": ttl_ms,
+            "segment.ms": max(60_000, min(ttl_ms // 4, 7 * 86_400_000)),
+            "message.timestamp.type": "LogAppendTime",
+        },
+    )
 
 
 class ResultReader:
