@@ -15,7 +15,7 @@ from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.handles import Handle, Handles
 from sparrow.storage.local import LocalLogStore
 from sparrow.storage.options import StorageOptions
-from sparrow.storage.resources import IndexCache
+from sparrow.storage.resources import MemoryBudget
 from sparrow.storage.store import LogConfig
 from tests.conformance.log_store import ORDERS, SMALL_SEGMENTS, fill
 from tests.storage.batches import read_batches
@@ -88,10 +88,10 @@ def test_indexes_in_memory_are_bounded() -> None:
     class Owner:
         forgot = False
 
-        def forget_index(self) -> None:
+        def forget(self) -> None:
             self.forgot = True
 
-    cache, owners = IndexCache(100), [Owner() for _ in range(5)]
+    cache, owners = MemoryBudget(100), [Owner() for _ in range(5)]
     for owner in owners[:3]:
         cache.admit(owner, 40)
     assert [owner.forgot for owner in owners] == [True, False, False, False, False]

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.storage import tail as tails
 from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.local import LocalLogStore
+from sparrow.storage.resources import MemoryBudget
 from sparrow.storage.store import LogConfig
-from sparrow.storage.tail import Tail, Tails
+from sparrow.storage.tail import Tail
 from tests.conformance.log_store import ORDERS
 from tests.storage.batches import append, numbered
 
 
-def filled(sizes: list[int], shared: Tails | None = None) -> Tail:
+def filled(sizes: list[int], shared: MemoryBudget | None = None) -> Tail:
     """Return a tail of batches of these sizes, with two offsets each, from offset 10 on."""
-    tail = Tail(shared or Tails())
+    tail = Tail(shared or MemoryBudget(tails.MAX_BYTES))
     position = 100
     for number, size in enumerate(sizes):
         tail.add(10 + 2 * number, 12 + 2 * number, 7, position, bytes([number % 256]) * size)
@@ -66,18 +66,16 @@ def test_a_log_keeps_a_bounded_number_of_bytes_and_batches() -> None:
     assert tail.maybe_chunk(10 + 2 * 19, 1) is None
 
 
-def test_all_logs_together_keep_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tails, "_MAX_BYTES", 100)
-    shared = Tails()
+def test_all_logs_together_keep_a_bounded_number_of_bytes() -> None:
+    shared = MemoryBudget(100)
     first, second = filled([40], shared), filled([40], shared)
     first.add(12, 14, 7, 140, bytes(20))
     third = filled([30], shared)
     assert second.maybe_chunk(10, 1) is None, "it was quiet for the longest time"
     assert first.maybe_chunk(10, 1) is not None
-    assert third.maybe_chunk(10, 1) is not None
-    second.add(20, 22, 7, 0, bytes(10))
-    second.clear()
-    assert shared._total == 90
+    third.clear()
+    second.add(20, 22, 7, 0, bytes(40))
+    assert first.maybe_chunk(10, 1) is not None, "there is room for both"
 
 
 async def test_a_log_reads_the_same_from_its_tail_and_from_its_file() -> None:

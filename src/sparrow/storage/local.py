@@ -25,7 +25,7 @@ from sparrow.base.errors import (
     SparrowError,
     StorageFailed,
 )
-from sparrow.storage import names
+from sparrow.storage import names, tail
 from sparrow.storage.damage import Damages
 from sparrow.storage.directory import DataDirectory
 from sparrow.storage.disk_space import DiskSpace
@@ -39,9 +39,8 @@ from sparrow.storage.options import StorageOptions
 from sparrow.storage.recovery import Recovered, examine, find_damages, maybe_unreachable, recover
 from sparrow.storage.recovery_points import RecoveryPoints
 from sparrow.storage.redo import RedoLog, replay
-from sparrow.storage.resources import IndexCache, Resources
+from sparrow.storage.resources import MemoryBudget, Resources
 from sparrow.storage.store import LogId, PartitionLog
-from sparrow.storage.tail import Tails
 from sparrow.storage.workers import Workers
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class LocalLogStore:
             clock=clock,
             options=options,
             handles=Handles(fs, options.max_open_files),
-            indexes=IndexCache(options.index_cache_bytes),
+            indexes=MemoryBudget(options.index_cache_bytes),
             flusher=Flusher(options.flush_threads, options.flush_interval_ms),
             workers=Workers(options.worker_threads),
             disk_space=DiskSpace(
@@ -99,7 +98,7 @@ class LocalLogStore:
             ),
             points=self._open_points(fs),
             redo=RedoLog(),
-            tails=Tails(),
+            tails=MemoryBudget(tail.MAX_BYTES),
             damages=Damages(),
         )
         self._logs: dict[str, LocalLog] = {}

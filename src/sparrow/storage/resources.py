@@ -17,19 +17,18 @@ if TYPE_CHECKING:
     from sparrow.storage.options import StorageOptions
     from sparrow.storage.recovery_points import RecoveryPoints
     from sparrow.storage.redo import RedoLog
-    from sparrow.storage.tail import Tails
     from sparrow.storage.workers import Workers
 
 
 class Forgetful(Protocol):
-    """An object with an index in memory that it can read from its file again."""
+    """An object with data in memory that it can read from its file again."""
 
-    def forget_index(self) -> None: ...
+    def forget(self) -> None: ...
 
 
-class IndexCache:
-    """The indexes of closed segments that are in memory, least recently loaded first, bounded in
-    bytes. Thread-safe.
+class MemoryBudget:
+    """Objects with data in memory that they can do without, least recently admitted first, bounded
+    in bytes. Thread-safe.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -38,20 +37,20 @@ class IndexCache:
         self._total_bytes = 0
         self._lock = threading.Lock()
 
-    def admit(self, segment: Forgetful, size_bytes: int) -> None:
-        """Add `segment`, which has loaded its index; others may have to forget theirs."""
+    def admit(self, owner: Forgetful, size_bytes: int) -> None:
+        """Note that `owner` has so many bytes now; others may have to forget theirs."""
         with self._lock:
-            self._total_bytes += size_bytes - self._sizes.pop(segment, 0)
-            self._sizes[segment] = size_bytes
+            self._total_bytes += size_bytes - self._sizes.pop(owner, 0)
+            self._sizes[owner] = size_bytes
             while self._total_bytes > self._max_bytes and len(self._sizes) > 1:
                 oldest, size = self._sizes.popitem(last=False)
                 self._total_bytes -= size
-                oldest.forget_index()
+                oldest.forget()
 
-    def drop(self, segment: Forgetful) -> None:
-        """Remove `segment`, which is gone."""
+    def drop(self, owner: Forgetful) -> None:
+        """Note that `owner` has none any more."""
         with self._lock:
-            self._total_bytes -= self._sizes.pop(segment, 0)
+            self._total_bytes -= self._sizes.pop(owner, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +61,12 @@ class Resources:
     clock: Clock
     options: StorageOptions
     handles: Handles
-    indexes: IndexCache
+    indexes: MemoryBudget
+    """Indexes of closed segments."""
     flusher: Flusher
     workers: Workers
     disk_space: DiskSpace
     points: RecoveryPoints
     redo: RedoLog
-    tails: Tails
+    tails: MemoryBudget
     damages: Damages

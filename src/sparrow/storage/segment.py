@@ -370,7 +370,7 @@ class Segment:
         index.seal()
         return index
 
-    def forget_index(self) -> None:
+    def forget(self) -> None:
         """Drop the index from memory. Called by the cache of indexes, which has only closed
         segments.
         """

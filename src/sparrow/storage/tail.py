@@ -8,18 +8,21 @@ of bytes: the log that was quiet for the longest time loses its batches first.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.storage.store import Chunk
+
+if TYPE_CHECKING:
+    from sparrow.storage.resources import MemoryBudget
 
 MAX_BATCH_BYTES: Final = 16 << 10
 """Larger batches are not kept."""
 _MAX_LOG_BYTES: Final = 64 << 10
 _MAX_BATCHES: Final = 128
 """Limits of one log."""
-_MAX_BYTES: Final = 16 << 20
+MAX_BYTES: Final = 16 << 20
 """Limit of all logs of a store."""
 
 
@@ -33,34 +36,17 @@ class _Batch(NamedTuple):
     data: bytes
 
 
-class Tails:
-    """The memory of all tails of a store. Loop thread only."""
-
-    def __init__(self) -> None:
-        self._sizes: OrderedDict[Tail, int] = OrderedDict()
-        self._total = 0
-
-    def grown(self, tail: Tail, size: int) -> None:
-        """Note the size of a tail that grew; others may have to forget theirs."""
-        self._total += size - self._sizes.pop(tail, 0)
-        self._sizes[tail] = size
-        while self._total > _MAX_BYTES:
-            oldest, size = self._sizes.popitem(last=False)
-            self._total -= size
-            oldest.forget()
-
-    def drop(self, tail: Tail) -> None:
-        """Note that a tail is empty."""
-        self._total -= self._sizes.pop(tail, 0)
-
-
 class Tail:
-    """The newest batches of one log. Loop thread only."""
+    """The newest batches of one log. Loop thread only.
 
-    __slots__ = ("_batches", "_size", "_tails")
+    Args:
+        budget: that of all logs.
+    """
 
-    def __init__(self, tails: Tails) -> None:
-        self._tails = tails
+    __slots__ = ("_batches", "_budget", "_size")
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
         self._batches: deque[_Batch] = deque()
         self._size = 0
 
@@ -71,13 +57,13 @@ class Tail:
         self._size += len(data)
         while self._size > _MAX_LOG_BYTES or len(batches) > _MAX_BATCHES:
             self._size -= len(batches.popleft().data)
-        self._tails.grown(self, self._size)
+        self._budget.admit(self, self._size)
 
     def clear(self) -> None:
         """Forget the batches: others follow that are not kept, or the log lost some."""
         if self._batches:
             self.forget()
-            self._tails.drop(self)
+            self._budget.drop(self)
 
     def forget(self) -> None:
         """Free the memory."""
