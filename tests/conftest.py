@@ -17,6 +17,7 @@ import pytest
 import sparrow.frontends
 from tests.repetitions import repetitions
 from tests.spark import class_archive
+from tests.spark.home import spark_home
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -35,6 +36,8 @@ os.environ.setdefault("SPARROW_KAFKA_PORT", "0")
 os.environ.setdefault("SPARROW_HTTP_PORT", "0")
 # They are many, and reuse compiled modules, whatever the environment says about writing them.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+if home := spark_home():
+    os.environ.setdefault("SPARK_HOME", home)
 if options := class_archive.options():
     os.environ.setdefault("SPARK_SUBMIT_OPTS", options)
 # kio's types load hypothesis where it is installed, which computes a table of characters for

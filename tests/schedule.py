@@ -26,8 +26,8 @@ PROGRAMS = ("tests/spark/exactly_once/", "tests/spark/programs/")
 not there after ten seconds, and several starts at a time take longer on two cores.
 """
 
-LONG = (SESSION, PROGRAMS[0], "tests/crash/")
-"""The units that begin first, in this order."""
+LONG = (SESSION, PROGRAMS[0], "tests/crash/", "tests/cluster/", "tests/console/", "tests/cli/", "tests/demo/")
+"""The units that begin first, in this order: what starts processes, and waits for them."""
 
 
 class LongestFirst(LoadScopeScheduling):

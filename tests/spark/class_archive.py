@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from importlib import metadata
 from pathlib import Path
+
+from tests.spark.home import spark_home
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a JVM that compiles no more than pays within half a minute."""
@@ -32,7 +33,7 @@ def java() -> str:
 def path() -> Path:
     """Return where the archive of this Java and this Spark is, or would be."""
     program = Path(java()).resolve()
-    key = f"{program} {program.stat().st_mtime_ns} {metadata.version('pyspark')}"
+    key = f"{program} {program.stat().st_mtime_ns} {spark_home()}"
     return Path(sys.prefix) / f"{_NAME}{zlib.crc32(key.encode()):08x}.jsa"
 
 
@@ -61,6 +62,7 @@ def make() -> None:
             cwd=folder,
             env={
                 **os.environ,
+                "SPARK_HOME": spark_home(),  # the archive knows the paths of its classes
                 "PYTHONPATH": os.pathsep.join(sys.path),
                 "SPARK_SUBMIT_OPTS": f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={written} -Xlog:cds*=off",
             },

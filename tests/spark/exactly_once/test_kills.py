@@ -41,7 +41,7 @@ KILLS = repetitions(21, "SPARROW_SPARK_KILLS", least=8)
 PARTITIONS = 2
 DEATHS = ("after", "before", "now", "after", "now")
 """Deaths of drivers: at a commit after or before its effect, or at any moment."""
-PROGRESS_TIMEOUT_S = 120
+PROGRESS_TIMEOUT_S = 240
 FED_AT_ONCE = 60
 FED_AT_MOST = 800
 
