@@ -23,7 +23,7 @@ from sparrow.base.errors import SparrowError
 from sparrow.testing.running_broker import RunningBroker
 from tests.crash.loads import Load
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 _THREADS = 32
 """Number of threads: some loads have threads that work as long as they do; faults need one, too."""
 _LONG_PAUSE_S = 3.5

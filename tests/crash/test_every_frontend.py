@@ -110,7 +110,7 @@ async def broken_promises(load: Load, broker: RunningBroker) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_promises_to_clients_of_every_frontend_are_kept(seed: int, tmp_path: Path) -> None:
     print(

@@ -43,7 +43,7 @@ _PATIENCE_S = 0.7
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable() or "-"),
 ]
 

@@ -15,7 +15,7 @@ from tests.crash.publisher import connect_eagerly
 AGAIN_S = 0.02
 TROUBLE = (OSError, EOFError, aiohttp.ClientError, SparrowError)
 """Errors of a broker that is down, or accepts nothing for now."""
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """The longest time until pending work ends once the broker has no more faults."""
 
 

@@ -33,7 +33,7 @@ flows:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(500)
 @pytest.mark.skipif(not java(), reason="Spark needs Java, and there is none")
 def test_run_goes_on_until_it_is_interrupted_and_then_ends_in_peace(broker, tmp_path):
     (tmp_path / "orders.yml").write_text(PIPELINE)
@@ -52,7 +52,7 @@ def test_run_goes_on_until_it_is_interrupted_and_then_ends_in_peace(broker, tmp_
     try:
         wait_for_rows(run, broker, 3)
         run.send_signal(signal.SIGINT)
-        out, err = run.communicate(timeout=60)
+        out, err = run.communicate(timeout=120)
     finally:
         run.kill()
         run.wait()
@@ -68,7 +68,7 @@ def test_run_goes_on_until_it_is_interrupted_and_then_ends_in_peace(broker, tmp_
 
 def wait_for_rows(run, broker, count):
     """Wait until the sink's topic and that of the dead letters have all their rows."""
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + 300
     with sparrow.sync.connect(broker.url) as client:
         while time.monotonic() < deadline and run.poll() is None:
             ends = {
