@@ -128,6 +128,7 @@ def report_pipeline(broker: RunningBroker, token: str = "", *, text: str = SCRIP
                 "batch_ms": 80.0,
                 "lag": 7,
                 "batch": 3,
+                "refused": 3 if flow == "clean" else 0,
                 "error": error,
                 "sources": ["orders"],
                 "target": "warehouse.orders",

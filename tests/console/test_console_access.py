@@ -157,6 +157,9 @@ def test_a_user_without_rights_sees_nothing(open_tab: Callable[..., Tab], guarde
     ):
         tab.open(path)
         expect(page.get_by_text(words)).to_be_visible()
+    tab.open("schedules")
+    expect(page.get_by_text("No schedule: nothing publishes")).to_be_visible()
+    expect(page.get_by_role("button", name="Add schedule")).to_be_hidden()
 
 
 def test_a_session_ends_with_its_user_and_the_page_says_so(

@@ -42,6 +42,8 @@ def test_overview_counts_publishes_live(tab: Tab, api: Api) -> None:
     expect(page.locator(".figure", has_text="Messages in").locator("dd")).not_to_contain_text(
         re.compile("^0/s")
     )
+    spoken = page.get_by_role("status").filter(has_text="messages per second in")
+    expect(spoken).to_have_class("sr")
 
 
 def test_history_is_charts_that_are_tables_too(tab: Tab, broker: RunningBroker) -> None:
@@ -60,6 +62,71 @@ def test_groups_show_lag_and_members(tab: Tab) -> None:
     page.get_by_role("link", name="billing").click()
     expect(page.get_by_text(re.compile("empty classic group, 0 members, lag 1"))).to_be_visible()
     expect(page.get_by_role("table", name="Offsets").locator("tbody tr")).to_have_count(3)
+
+
+def test_a_group_with_members_shows_them_and_is_not_reset(tab: Tab, api: Api) -> None:
+    commit(api, "live", 3)
+    with (
+        sparrow.sync.connect(api.broker.url, client_name="reader-1") as client,
+        client.subscribe("orders", group="live", start="beginning") as subscription,
+    ):
+        next(iter(subscription))  # it is a member
+        page = tab.open("groups/live", "live")
+        members = page.get_by_role("table", name="Members").locator("tbody tr")
+        expect(members).to_contain_text(["reader-1"])
+        for partition in range(3):
+            expect(members).to_contain_text(f"orders/{partition}")
+        expect(page.get_by_text(re.compile("stable native group, 1 member, lag"))).to_be_visible()
+        page.get_by_role("button", name="Reset").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_text("The group has members")).to_be_visible()
+        dialog.get_by_role("combobox", name="To", exact=True).select_option("beginning")
+        dialog.get_by_role("button", name="Go on").click()
+        tab.confirm("live", "Reset")
+        expect(dialog.get_by_role("alert")).to_contain_text("member")
+        page.keyboard.press("Escape")
+        tab.go("groups")
+        expect(page.get_by_role("row", name="live")).to_contain_text("stable")
+    tab.go("groups/live")
+    expect(page.get_by_text("No member: nobody reads now.")).to_be_visible()
+    assert api.get("/v1/groups/live/offsets")["offsets"][0]["offset"] == 3
+
+
+def test_the_list_of_groups_says_whether_lags_grow(tab: Tab, api: Api) -> None:
+    api.post("/v1/topics", {"name": "trend", "partitions": 1})
+
+    def commit_to(offset: int) -> None:
+        offsets = [{"topic": "trend", "partition": 0, "offset": offset}]
+        assert api.call("PUT", "/v1/groups/slow/offsets", {"offsets": offsets})[0] == 204
+
+    api.publish("trend", *({"value": str(i)} for i in range(5)))
+    commit_to(0)
+    page = tab.open("groups?search=slow", "Groups")
+    row = page.get_by_role("row", name="slow")
+    expect(row).to_contain_text("steady")
+    api.publish("trend", *({"value": str(i)} for i in range(7)))
+    expect(row).to_contain_text("grows (+7)")
+    commit_to(12)
+    expect(row).to_contain_text("shrinks (-5)")
+
+
+def test_a_group_is_reset_to_a_time(tab: Tab, api: Api) -> None:
+    api.post("/v1/topics", {"name": "dated", "partitions": 1})
+    day_ms = 86_400_000
+    api.publish("dated", *({"value": f"day {day}", "timestamp_ms": day * day_ms} for day in (10, 11, 12)))
+    offsets = [{"topic": "dated", "partition": 0, "offset": 0}]
+    assert api.call("PUT", "/v1/groups/days/offsets", {"offsets": offsets})[0] == 204
+    page = tab.open("groups/days", "days")
+    page.get_by_role("button", name="Reset").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("combobox", name="To", exact=True).select_option("time")
+    dialog.get_by_label("Time", exact=True).fill("1970-01-12T12:00:00")
+    expect(dialog.get_by_role("table", name="What moves")).to_contain_text("2 skipped")
+    dialog.get_by_role("button", name="Go on").click()
+    expect(dialog.get_by_text("2 messages will be skipped")).to_be_visible()
+    tab.confirm("days", "Reset")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    assert api.get("/v1/groups/days/offsets")["offsets"][0]["offset"] == 2
 
 
 def test_a_group_is_reset_with_a_preview(tab: Tab, api: Api) -> None:
@@ -119,6 +186,10 @@ def test_pipelines_are_a_graph_with_states_rates_and_errors(tab: Tab, api: Api) 
     expect(table).to_contain_text("42.5/s")
     expect(table).to_contain_text(f"no table {SCRIPT}")
     expect(table).to_contain_text("warehouse.orders")
+    words = page.get_by_role("region", name="Flows of shop").first.locator("text")
+    for said in ("lag 7", "42.5/s, 3 refused", "flow, running", "flow, failed"):
+        expect(words.get_by_text(said, exact=True).first).to_be_visible()
+    expect(table.get_by_role("row", name="clean")).to_contain_text("3")
     with sparrow.sync.connect(api.broker.url) as client:
         stage = {"sink": "lake", "query": "q1", "run": "r1", "batch": 0, "timeout_ms": 600_000}
         client._background.run(client.admin._inner._change("sink.stage", stage))

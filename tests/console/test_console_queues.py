@@ -32,6 +32,10 @@ def test_list_shows_states_and_leads_to_dead_letters(tab: Tab) -> None:
     page = tab.open("queues", "Queues")
     row = page.get_by_role("table", name="Queues").locator("tbody tr", has_text="jobs").first
     expect(row).to_contain_text(f"{JOBS - DEAD} ready")
+    tab.go("queues/jobs")
+    for title in ("Jobs per second", "Unfinished"):
+        expect(page.get_by_role("figure").filter(has_text=title)).to_be_visible()
+    tab.go("queues")
     row.get_by_role("link", name=str(DEAD)).click()
     expect(page).to_have_url(re.compile("/ui/queues/jobs/dead-letters$"))
 
@@ -217,6 +221,10 @@ def test_a_failing_webhook_says_why(tab: Tab, api: Api) -> None:
     expect(page.get_by_role("table", name="Webhooks").locator("tbody tr")).to_contain_text(
         re.compile("refused|failed|connect", re.IGNORECASE)
     )
+    tab.go("")
+    alert = page.get_by_role("link", name=re.compile("Webhook hook of queue emails fails: "))
+    alert.click()
+    expect(page).to_have_url(re.compile("/ui/queues/emails/webhooks$"))
 
 
 def test_a_queue_is_purged_and_deleted_with_its_numbers(tab: Tab, api: Api) -> None:

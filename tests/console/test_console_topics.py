@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
+import confluent_kafka
 import pytest
 
 import sparrow.sync
@@ -106,6 +107,23 @@ def test_newest_first_from_a_time(tab: Tab, api: Api) -> None:
     page.get_by_role("button", name="Search", exact=True).click()
     values = page.get_by_role("table", name="Messages").locator("tbody td:nth-child(5)")
     expect(values).to_have_text(["day 11", "day 10"])
+
+
+def test_records_of_aborted_transactions_are_shown_or_hidden(tab: Tab, api: Api) -> None:
+    settings = {"bootstrap.servers": api.broker.kafka, "transactional.id": "console"}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions(60)
+    for value, end in (("given up", producer.abort_transaction), ("kept", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce("transactional", value, partition=0)
+        producer.flush(60)
+        end(60)
+    page = tab.open("topics/transactional", "transactional")
+    values = page.get_by_role("table", name="Messages").locator("tbody td:nth-child(5)")
+    expect(values).to_have_text(["kept", "given up"])
+    page.get_by_label("Aborted").select_option("hidden")
+    expect(page).to_have_url(re.compile("isolation=committed"))
+    expect(values).to_have_text(["kept"])
 
 
 def test_drawer_shows_json_binary_tombstones_and_large_values(tab: Tab) -> None:

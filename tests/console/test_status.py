@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from sparrow.base.clock import ManualClock
@@ -165,6 +166,17 @@ async def test_attention_is_called_to_old_jobs_new_dead_letters_and_silent_pipel
     await step(broker, clock, 10)
     paused = {each.kind: each.text for each in (await broker.status.describe()).attention}
     assert paused["oldest_job"].endswith("it is paused.")
+
+
+async def test_attention_is_called_to_a_disk_near_its_reserve(
+    clocked: tuple[Broker, ManualClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, _ = clocked
+    assert (await broker.status.describe()).attention == []
+    left = 64 << 20
+    monkeypatch.setattr(type(broker._logs), "free_bytes", lambda logs: logs.reserve_bytes + left)
+    (found,) = await broker.status.attention()
+    assert (found.kind, found.text) == ("disk", "The disk has 64 MiB left before records are refused.")
 
 
 async def test_attention_is_called_to_a_lag_that_grows(clocked: tuple[Broker, ManualClock]) -> None:

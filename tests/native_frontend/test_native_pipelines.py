@@ -51,6 +51,7 @@ async def test_last_report_of_each_flow_is_shown_for_an_hour(
         "batch_ms": 80.0,
         "lag": 7,
         "batch": 3,
+        "refused": 4,
         "error": "",
         "started_ms": 1,
     }
@@ -82,6 +83,7 @@ async def test_reader_learns_the_group_that_a_task_named(client: RawClient) -> N
         ("pipeline.report", {"name": "p", "flow": "a\nb"}),
         ("pipeline.report", {"name": "p", "flow": "f", "state": ""}),
         ("pipeline.report", {"name": "p", "flow": "f", "rows": -1}),
+        ("pipeline.report", {"name": "p", "flow": "f", "refused": -1}),
         ("pipeline.report", {"name": "p", "flow": "f", "rows": "many"}),
         ("pipeline.report", {"name": "p", "flow": "f", "rows_per_second": float("nan")}),
         ("pipeline.report", {"name": "p", "flow": "f", "batch_ms": float("inf")}),

@@ -18,6 +18,8 @@ class Report(Result, frozen=True):
         batch_ms: the duration of the last batch.
         lag: records that it has still to read; None: not known.
         batch: the number of the last batch; -1: none yet.
+        refused: rows that did not stay in the flow, since its start: by an expectation, or because
+            they could not be decoded.
         error: why it failed; "": it did not.
         started_ms: when the run began.
         updated_ms: when this was reported, by the broker's clock.
@@ -34,6 +36,7 @@ class Report(Result, frozen=True):
     batch_ms: float = 0.0
     lag: int | None = None
     batch: int = -1
+    refused: int = 0
     error: str = ""
     started_ms: int = 0
     updated_ms: int = 0

@@ -38,6 +38,7 @@ def checked(report: Report) -> Report:
         "rows_per_second": report.rows_per_second,
         "batch_ms": report.batch_ms,
         "lag": report.lag or 0,
+        "refused": report.refused,
         "started_ms": report.started_ms,
     }
     for what, number in numbers.items():

@@ -9,8 +9,9 @@ import { Chart } from "../parts/chart.js";
 
 export default function Overview() {
   if (!may("Describe")) {
+    const who = me.value?.principal.replace(/^User:/, "");
     return html`<${Heading} title="Overview" />
-      <p class="note">You are logged in${me.value?.principal ? ` as ${me.value.principal.replace(/^User:/, "")}` : ""}. The state of the broker takes the right Describe on the cluster, which you do not have; the other pages show what you may see.</p>`;
+      <p class="note">${who ? `You are logged in as ${who}.` : "Nobody is logged in."} The state of the broker takes the right Describe on the cluster, which you do not have; the other pages show what you may see.</p>`;
   }
   return html`<${Everything} />`;
 }

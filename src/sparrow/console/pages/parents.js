@@ -7,7 +7,8 @@ import { Badge, Commands, Empty, Loaded } from "../parts/basics.js";
 import { Table } from "../parts/table.js";
 
 const MOST = 200;
-const BOX = { width: 150, height: 40, gap: 20, level: 80 };
+const BOX = { width: 190, height: 40, gap: 20, level: 90 };
+const MOST_LETTERS = 24;
 
 /**
  * @param {any} message
@@ -38,23 +39,38 @@ function Shown({ messages }) {
 }
 
 /**
- * Nodes with their level, the longest way from a parent without parents.
+ * Records with parents, and those that are parents, as nodes.
  * @param {any[]} messages
  */
 export function graphOf(messages) {
   const family = messages.filter((each) => parentsOf(each).length || messages.some((other) => parentsOf(other).includes(idOf(each)) && idOf(each)));
-  const nodes = family.map((each) => ({ id: idOf(each) || `${each.partition}@${each.offset}`, state: each.state, level: 0 }));
-  const edges = family.flatMap((each, i) => parentsOf(each).map((parent) => ({ from: parent, to: nodes[i].id })));
-  const byId = Object.fromEntries(nodes.map((each) => [each.id, each]));
-  for (let round = 0; round < Math.min(nodes.length, 50); round += 1) {
-    for (const { from, to } of edges) {
-      if (byId[from] && byId[to].level <= byId[from].level) byId[to].level = byId[from].level + 1;
-    }
-  }
-  return { nodes, edges: edges.filter(({ from }) => byId[from]) };
+  const nodes = family.map((each) => ({ id: idOf(each) || `${each.partition}@${each.offset}`, state: each.state }));
+  const known = new Set(nodes.map((each) => each.id));
+  const edges = family.flatMap((each, i) => parentsOf(each).map((parent) => ({ from: parent, to: nodes[i].id }))).filter(({ from }) => known.has(from));
+  return { nodes: inLevels(nodes, edges), edges };
 }
 
-/** @param {{nodes: any[], edges: any[], label?: string}} props */
+/**
+ * Give each node its level, the longest way from one without parents.
+ * @param {any[]} nodes @param {{from: string, to: string}[]} edges
+ */
+export function inLevels(nodes, edges) {
+  const byId = Object.fromEntries(nodes.map((each) => [each.id, Object.assign(each, { level: 0 })]));
+  for (let round = 0; round < Math.min(nodes.length, 50); round += 1) {
+    for (const { from, to } of edges) {
+      if (byId[to].level <= byId[from].level) byId[to].level = byId[from].level + 1;
+    }
+  }
+  return nodes;
+}
+
+/** @param {string} name */
+const shortened = (name) => (name.length > MOST_LETTERS ? `${name.slice(0, MOST_LETTERS - 1)}…` : name);
+
+/**
+ * Boxes in levels, one above the other; nodes have a `name` if it is not their id, edges may have a text.
+ * @param {{nodes: any[], edges: any[], label?: string}} props
+ */
 export function Graph({ nodes, edges, label = "Records and their parents" }) {
   const rows = /** @type {Record<number, any[]>} */ ({});
   for (const each of nodes) (rows[each.level] ??= []).push(each);
@@ -64,7 +80,8 @@ export function Graph({ nodes, edges, label = "Records and their parents" }) {
   return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><svg class="graph" viewBox="-2 -2 ${width} ${height + 4}" width=${width} role="img" aria-label=${`${label}, ${nodes.length} nodes`}>
     ${edges.map(({ from, to }) => { const a = places[from]; const b = places[to];
       return html`<path d="M${a.x + BOX.width / 2} ${a.y + BOX.height} L${b.x + BOX.width / 2} ${b.y}" />`; })}
+    ${edges.map(({ from, to, text }) => text && html`<text class="edge" text-anchor="middle" x=${(places[from].x + places[to].x + BOX.width) / 2} y=${(places[from].y + BOX.height + places[to].y) / 2 + 4}>${text}</text>`)}
     ${nodes.map((each) => { const { x, y } = places[each.id];
-      return html`<rect x=${x} y=${y} width=${BOX.width} height=${BOX.height} rx="6" /><text x=${x + 8} y=${y + 16}>${each.id.length > 18 ? `${each.id.slice(0, 17)}…` : each.id}</text><text x=${x + 8} y=${y + 33} class="soft">${each.state}</text>`; })}
+      return html`<rect class=${each.kind ?? ""} x=${x} y=${y} width=${BOX.width} height=${BOX.height} rx="6" /><text x=${x + 8} y=${y + 16}><title>${each.name ?? each.id}</title>${shortened(each.name ?? each.id)}</text><text x=${x + 8} y=${y + 33} class="soft">${each.state}</text>`; })}
   </svg></div>`;
 }

@@ -6,7 +6,7 @@ import { now, useData } from "../state.js";
 import { Badge, Commands, Empty, Heading, Loaded } from "../parts/basics.js";
 import { Dialog } from "../parts/dialog.js";
 import { Table } from "../parts/table.js";
-import { Graph } from "./parents.js";
+import { Graph, inLevels } from "./parents.js";
 
 export default function Pipelines() {
   const loaded = useData(() => get("/v1/pipelines"), [], { every: 2000 });
@@ -37,6 +37,7 @@ function Pipeline({ name, flows }) {
       { name: "Flow", cell: (each) => each.flow }, { name: "State", cell: (each) => html`<${Badge} kind=${kindOf(each)}>${each.state}<//>` },
       { name: "Reads", cell: (each) => each.sources.join(", ") || "–" }, { name: "Writes", cell: (each) => each.target || "–" },
       { name: "Rows/s", number: true, cell: (each) => rate(each.rows_per_second) }, { name: "Rows", number: true, cell: (each) => count(each.rows) },
+      { name: "Refused", number: true, cell: (each) => (each.refused ? html`<${Badge} kind="warn">${count(each.refused)}<//>` : "0") },
       { name: "Lag", number: true, cell: (each) => count(each.lag) }, { name: "Batch", number: true, cell: (each) => (each.batch < 0 ? "–" : `${each.batch}, ${duration(each.batch_ms)}`) },
       { name: "Run since", cell: (each) => (each.started_ms > 0 ? time(each.started_ms) : "–") }, { name: "Reported", cell: (each) => `${duration(Math.max(0, now.value - each.updated_ms))} ago` },
       { name: "Error", wide: true, cell: (each) => each.error || "–" },
@@ -44,19 +45,23 @@ function Pipeline({ name, flows }) {
 }
 
 /**
- * Sources above flows above targets.
+ * From sources over flows to targets, which other flows may read: the lag is on the way into a flow, rates and refused
+ * rows are on the way out.
  * @param {any[]} flows
  */
 function graphOf(flows) {
-  const nodes = /** @type {any[]} */ ([]);
-  const add = (id, state, level) => { if (!nodes.some((each) => each.id === id)) nodes.push({ id, state, level }); };
+  const nodes = /** @type {Record<string, any>} */ ({});
   const edges = /** @type {any[]} */ ([]);
+  for (const each of flows) nodes[`flow ${each.flow}`] = { name: each.flow, state: `flow, ${each.state}`, kind: each.state === "failed" ? "bad" : "" };
+  const place = (name, state) => { if (!nodes[name]) nodes[name] = { name, state }; return name; };
   for (const each of flows) {
-    add(each.flow, `${each.state}, ${rate(each.rows_per_second)}`, 1);
-    for (const source of each.sources) { add(source, `topic, lag ${count(each.lag)}`, 0); edges.push({ from: source, to: each.flow }); }
-    if (each.target) { add(each.target, "target", 2); edges.push({ from: each.flow, to: each.target }); }
+    const id = `flow ${each.flow}`;
+    const lag = each.lag === null ? "" : `lag ${count(each.lag)}`;
+    const refused = each.refused ? `, ${count(each.refused)} refused` : "";
+    each.sources.forEach((source, i) => edges.push({ from: nodes[`flow ${source}`] ? `flow ${source}` : place(source, "topic"), to: id, text: i ? "" : lag }));
+    if (each.target) edges.push({ from: id, to: place(each.target, "target"), text: `${rate(each.rows_per_second)}${refused}` });
   }
-  return { nodes, edges };
+  return { nodes: inLevels(Object.entries(nodes).map(([id, each]) => ({ id, ...each })), edges), edges };
 }
 
 /** @param {{sinks: any[]}} props */

@@ -2,7 +2,7 @@
 import { html, useState } from "../lib.js";
 import { get, part, post, request } from "../api.js";
 import { count, duration, shell, time } from "../format.js";
-import { useData } from "../state.js";
+import { may, useData } from "../state.js";
 import { Action, Badge, Commands, Field, Heading, Loaded } from "../parts/basics.js";
 import { Destroy, Dialog } from "../parts/dialog.js";
 import { Table } from "../parts/table.js";
@@ -11,6 +11,7 @@ export default function Schedules() {
   const loaded = useData((signal) => get("/v1/schedules", {}, signal), [], { every: 2000 });
   const [open, setOpen] = useState("");
   const [creating, setCreating] = useState(false);
+  const queues = useData(() => get("/v1/overview/queues", { limit: 1 }), []);
   const rows = loaded.data?.schedules ?? [];
   const chosen = rows.find((each) => each.name === open);
   return html`<${Heading} title="Schedules" loaded=${loaded} />
@@ -21,7 +22,7 @@ export default function Schedules() {
       { name: "Next", cell: (each) => (each.next_ms.length ? time(each.next_ms[0]) : "–") }, { name: "Last", cell: (each) => time(each.statistics.last_ms) },
       { name: "Jobs", number: true, cell: (each) => count(each.statistics.jobs) }, { name: "Failed", number: true, cell: (each) => count(each.statistics.failed) },
     ]} />`}<//>
-    <div class="actions"><button type="button" onClick=${() => setCreating(true)}>Add schedule</button></div>
+    ${(may("AlterConfigs") || queues.data?.total > 0) && html`<div class="actions"><button type="button" onClick=${() => setCreating(true)}>Add schedule</button></div>`}
     <${Commands} commands=${["sparrow schedule list", `curl ${location.origin}/v1/schedules`]} />
     ${creating && html`<${Create} reload=${loaded.reload} onClose=${() => setCreating(false)} />`}
     ${chosen && html`<${Schedule} schedule=${chosen} reload=${loaded.reload} onClose=${() => setOpen("")} />`}`;
@@ -38,6 +39,8 @@ function Schedule({ schedule, reload, onClose }) {
   const [asking, setAsking] = useState(false);
   const path = `/v1/schedules/${part(schedule.name)}`;
   const s = schedule.statistics;
+  const rights = useData(() => get("/v1/me", { group: schedule.queue }), [schedule.queue]);
+  const mayAct = rights.data?.rights.group?.includes("AlterConfigs");
   const act = (verb) => async () => { await post(`${path}/${verb}`); await reload(); };
   return html`<${Dialog} isDrawer title=${schedule.name} onClose=${onClose}>
     ${schedule.problem && html`<p class="note bad">${schedule.problem}</p>`}
@@ -48,8 +51,8 @@ function Schedule({ schedule, reload, onClose }) {
       <dt>Last error</dt><dd>${s.last_error ? `${s.last_error} (${time(s.last_error_ms)})` : "–"}</dd></dl>
     <h3>Next five times</h3>
     ${schedule.next_ms.length ? html`<ol class="times">${schedule.next_ms.map((each) => html`<li>${time(each)}</li>`)}</ol>` : html`<p>None: it is paused.</p>`}
-    <div class="actions"><${Action} onClick=${act("run")}>Run now<//><${Action} onClick=${act(schedule.is_paused ? "resume" : "pause")}>${schedule.is_paused ? "Resume" : "Pause"}<//>
-      <button type="button" class="danger" onClick=${() => setAsking(true)}>Delete schedule</button></div>
+    ${mayAct && html`<div class="actions"><${Action} onClick=${act("run")}>Run now<//><${Action} onClick=${act(schedule.is_paused ? "resume" : "pause")}>${schedule.is_paused ? "Resume" : "Pause"}<//>
+      <button type="button" class="danger" onClick=${() => setAsking(true)}>Delete schedule</button></div>`}
     <${Commands} commands=${[`sparrow schedule show ${shell(schedule.name)}`, `curl -X POST ${location.origin}${path}/run`]} />
     ${asking && html`<${Destroy} title="Delete schedule" name=${schedule.name} verb="Delete schedule" look=${() => get(path)} facts=${(found) => ({ queue: found.queue, when: when(found), state: found.state })}
       loss=${(found) => html`<p>No more jobs are published to ${found.queue}; those that are there stay.</p>`}

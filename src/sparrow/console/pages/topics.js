@@ -31,7 +31,7 @@ function List() {
     <${SearchField} label="Name contains" value=${search} onInput=${(text) => setQuery({ search: text, skip: "" })} />
     <${Loaded} loaded=${loaded}>${(found) => html`
       <${Table} label="Topics" rows=${found.topics} keyOf=${(each) => each.id}
-        empty=${search ? "No topic has such a name." : "There is no topic that you may see. The first message creates one, or the button above."}
+        empty=${search ? "No topic has such a name." : `There is no topic that you may see.${may("Create") ? " The first message creates one, or the button above." : ""}`}
         columns=${[
           { name: "Topic", cell: (each) => html`<${Link} to=${href(["topics", each.name])}>${each.name}<//>`, wide: true },
           { name: "Partitions", number: true, cell: (each) => count(each.partition_count) },

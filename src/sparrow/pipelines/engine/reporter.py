@@ -94,6 +94,7 @@ class Reporter:
             "batch_ms": progress.batch_ms,
             "lag": progress.lag,
             "batch": -1 if progress.batch is None else progress.batch,
+            "refused": sum(progress.refused.values()),
             "error": progress.error,
             "started_ms": progress.started_ms,
         }
