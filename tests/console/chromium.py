@@ -25,6 +25,11 @@ PHONE = {"width": 390, "height": 844}
 TIMEOUT_MS = 60_000
 """Far more than any step takes: a loaded machine must not fail a test."""
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions"]
+_PULSE = """async () => {
+  const files = performance.getEntriesByType('resource').map(each => each.name);
+  (await import(files.find(each => each.endsWith('/api.js')))).pulse.value += 1;
+}"""
+"""Does what an event `changed` of the broker does."""
 expect.set_options(timeout=TIMEOUT_MS)
 
 
@@ -94,8 +99,11 @@ class Tab:
         expect(alert.get_by_role("listitem")).to_have_text(list(differences))
 
     def poll(self, path: str) -> None:
-        """Wait until the page has loaded an address of the API again."""
-        self.page.wait_for_event("requestfinished", lambda request: request.url == self.url + path)
+        """Let the page load its data again, as after an event `changed`, and wait for an address of
+        the API.
+        """
+        with self.page.expect_event("requestfinished", lambda request: request.url == self.url + path):
+            self.page.evaluate(_PULSE)
 
     def confirm(self, name: str, verb: str) -> None:
         """Type the name in the dialog that asks, and press its button."""

@@ -118,21 +118,22 @@ def test_a_user_with_few_rights_sees_those_things_and_no_button_for_the_others(
     expect(nav.get_by_role("link")).to_have_text(
         ["Overview", "Topics", "Queues", "Groups", "Schedules", "Pipelines"]
     )
-    tab.open("topics", "Topics")
+    tab.go("topics")
     expect(page.get_by_role("table", name="Topics").locator("tbody tr")).to_have_count(2)
     expect(page.get_by_role("button", name="Create topic")).to_be_hidden()
-    tab.open("topics/orders", "orders")
+    tab.go("topics/orders")
     expect(page.get_by_role("table", name="Messages").locator("tbody tr").first).to_be_visible()
     for button in ("Delete topic", "Publish", "Configuration"):
         expect(page.get_by_text(button, exact=True)).to_be_hidden()
     page.get_by_role("table", name="Messages").locator("tbody tr").first.click()
     expect(page.get_by_role("dialog").get_by_role("button", name="Copy value")).to_be_visible()
     expect(page.get_by_role("button", name="Publish again")).to_be_hidden()
-    tab.open("queues/jobs", "jobs")
+    page.keyboard.press("Escape")
+    tab.go("queues/jobs")
     expect(page.get_by_role("link", name="Records", exact=True)).to_be_visible()
     for button in ("Pause", "Purge", "Delete queue"):
         expect(page.get_by_role("button", name=button)).to_be_hidden()
-    tab.open("access")
+    tab.go("access")
     expect(page.get_by_text("You are not allowed to see this.")).to_be_visible()
 
 
@@ -155,9 +156,9 @@ def test_a_user_without_rights_sees_nothing(open_tab: Callable[..., Tab], guarde
         ("queues", "There is no queue that you may see."),
         ("groups", "There is no group that you may see."),
     ):
-        tab.open(path)
+        tab.go(path)
         expect(page.get_by_text(words)).to_be_visible()
-    tab.open("schedules")
+    tab.go("schedules")
     expect(page.get_by_text("No schedule: nothing publishes")).to_be_visible()
     expect(page.get_by_role("button", name="Add schedule")).to_be_hidden()
 
@@ -198,7 +199,7 @@ def test_a_read_only_console_is_refused_every_change_by_the_broker(open_tab: Cal
         tab.confirm("kept", "Delete topic")
         expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("read-only (http.console)")
         page.keyboard.press("Escape")
-        tab.open("topics/kept/publish", "kept")
+        tab.go("topics/kept/publish")
         page.get_by_role("button", name="Publish", exact=True).click()
         expect(page.get_by_role("alert")).to_contain_text("read-only (http.console)")
         assert api.get("/v1/topics/kept/search")["messages"] == []

@@ -306,5 +306,5 @@ def test_an_address_without_a_page_says_so_and_leads_back(tab: Tab) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("There is no such page")
     page.get_by_role("link", name="To the overview").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
-    tab.open("topics/missing")
+    tab.go("topics/missing")
     expect(page.get_by_role("alert").first).to_contain_text("missing")

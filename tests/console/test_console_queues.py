@@ -62,7 +62,8 @@ def test_records_are_shown_by_state(tab: Tab) -> None:
     page.get_by_label("State").select_option("ready")
     rows.first.click()
     expect(page.get_by_role("dialog")).to_contain_text("job 12")
-    tab.open("queues/family/records?state=blocked", "family")
+    page.keyboard.press("Escape")
+    tab.go("queues/family/records?state=blocked")
     expect(page.get_by_role("table", name="Records").locator("tbody tr")).to_have_count(2)
 
 
@@ -123,7 +124,7 @@ def test_a_selection_survives_paging_and_is_redriven_with_a_count(tab: Tab, api:
     page.get_by_role("button", name="Redrive 3 selected messages").click()
     expect(page.get_by_text("Redrive ended: 3 sent back")).to_be_visible()
     expect(page.get_by_role("button", name="Redrive all")).to_be_visible()
-    tab.open("queues/paged", "paged")
+    tab.go("queues/paged")
     expect(page.get_by_text("3 ready")).to_be_visible()
     assert api.get("/v1/queues/paged")["statistics"]["dead"] == 67
 

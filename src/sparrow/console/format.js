@@ -53,6 +53,12 @@ export function time(ms) {
 }
 
 /**
+ * Local time of the day, to the minute.
+ * @param {number} ms
+ */
+export const clock = (ms) => time(ms).slice(11, 16);
+
+/**
  * @param {number} n
  * @param {string} one
  * @param {string} [many]

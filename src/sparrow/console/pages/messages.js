@@ -120,7 +120,7 @@ function Search({ topic, query, onOpen }) {
   const { found, left, total, corrupt } = pages;
   const isFiltered = query.key || query.contains || query.header;
   return html`<p class="progress" role="status" aria-busy=${busy}>
-      ${left >= 0 && `${isFiltered ? `${count(found.length)} found, ` : ""}searched ${count(total - left)} of ${count(total)}`}
+      ${left >= 0 && total > 0 && `${isFiltered ? `${count(found.length)} found, ` : ""}searched ${count(total - left)} of ${count(total)}`}
       ${corrupt > 0 && ` (${corrupt} batches cannot be read)`}
       ${busy && html` <button type="button" onClick=${cancel}>Cancel</button>`}
     </p>

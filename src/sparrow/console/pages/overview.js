@@ -71,7 +71,7 @@ function Figures({ status, now }) {
     <${Figure} name="Dead letters" value=${count(now?.dead ?? status.dead)} to=${href(["queues"])} />
     <${Figure} name="Disk free" value=${bytes(free)} note=${full} />
     <${Figure} name="Records on disk" value=${bytes(now?.bytes ?? status.bytes)} note=${`${count(status.topics)} topics, ${count(status.partitions)} partitions`} />
-    <${Figure} name="Sync p50 / p99" value=${`${duration(status.sync_p50_ms)} / ${duration(status.sync_p99_ms)}`} note="last minute" />
+    <${Figure} name="Sync p50 / p99" value=${status.sync_p99_ms < 0 ? "–" : `${duration(status.sync_p50_ms)} / ${duration(status.sync_p99_ms)}`} note=${status.sync_p99_ms < 0 ? "none in the last minute" : "last minute"} />
     <${Figure} name="Connections" value=${count(connections.reduce((sum, [, n]) => sum + Number(n), 0))} to=${href(["connections"])}
       note=${connections.filter(([, n]) => n).map(([name, n]) => `${name} ${n}`).join(", ")} />
   </dl>`;

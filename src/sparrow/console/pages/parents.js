@@ -74,8 +74,10 @@ const shortened = (name) => (name.length > MOST_LETTERS ? `${name.slice(0, MOST_
 export function Graph({ nodes, edges, label = "Records and their parents" }) {
   const rows = /** @type {Record<number, any[]>} */ ({});
   for (const each of nodes) (rows[each.level] ??= []).push(each);
-  const places = Object.fromEntries(nodes.map((each) => [each.id, { x: rows[each.level].indexOf(each) * (BOX.width + BOX.gap), y: each.level * BOX.level }]));
-  const width = Math.max(...Object.values(rows).map((each) => each.length)) * (BOX.width + BOX.gap);
+  const most = Math.max(...Object.values(rows).map((each) => each.length));
+  const width = most * (BOX.width + BOX.gap);
+  const left = ({ level }) => ((most - rows[level].length) * (BOX.width + BOX.gap)) / 2;
+  const places = Object.fromEntries(nodes.map((each) => [each.id, { x: left(each) + rows[each.level].indexOf(each) * (BOX.width + BOX.gap), y: each.level * BOX.level }]));
   const height = Math.max(...nodes.map((each) => each.level)) * BOX.level + BOX.height + 2;
   return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><svg class="graph" viewBox="-2 -2 ${width} ${height + 4}" width=${width} role="img" aria-label=${`${label}, ${nodes.length} nodes`}>
     ${edges.map(({ from, to }) => { const a = places[from]; const b = places[to];

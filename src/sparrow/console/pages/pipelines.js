@@ -57,9 +57,9 @@ function graphOf(flows) {
   for (const each of flows) {
     const id = `flow ${each.flow}`;
     const lag = each.lag === null ? "" : `lag ${count(each.lag)}`;
-    const refused = each.refused ? `, ${count(each.refused)} refused` : "";
+    const out = [each.state === "running" && rate(each.rows_per_second), each.refused > 0 && `${count(each.refused)} refused`];
     each.sources.forEach((source, i) => edges.push({ from: nodes[`flow ${source}`] ? `flow ${source}` : place(source, "topic"), to: id, text: i ? "" : lag }));
-    if (each.target) edges.push({ from: id, to: place(each.target, "target"), text: `${rate(each.rows_per_second)}${refused}` });
+    if (each.target) edges.push({ from: id, to: place(each.target, "target"), text: out.filter(Boolean).join(", ") });
   }
   return { nodes: inLevels(Object.entries(nodes).map(([id, each]) => ({ id, ...each })), edges), edges };
 }

@@ -44,7 +44,7 @@ function Log() {
   const loaded = useData(() => get("/v1/log"), [], { every: 2000 });
   return html`<${Loaded} loaded=${loaded}>${(found) => html`<div class="log"><${Table} label="Log, newest first" rows=${found.lines.map((each, i) => ({ ...each, i })).reverse()} keyOf=${(each) => `${each.time_ms}:${each.i}`} empty="Nothing was logged since the start." columns=${[
       { name: "Time", cell: (each) => time(each.time_ms) }, { name: "Level", cell: (each) => html`<${Badge} kind=${KINDS[each.level] ?? ""}>${each.level}<//>` },
-      { name: "Part", cell: (each) => each.logger }, { name: "Text", wide: true, cell: (each) => each.text },
+      { name: "Text", wide: true, cell: (each) => html`<small>${each.logger}</small>${each.text}` },
     ]} /></div>`}<//>
     <p class="hint">The last 500 lines, kept in memory.</p><${Commands} commands=${[`curl ${location.origin}/v1/log`]} />`;
 }

@@ -1,6 +1,6 @@
 // Charts as SVG, drawn in the colours of the theme; each is a table as well.
 import { html, useState } from "../lib.js";
-import { time } from "../format.js";
+import { clock, time } from "../format.js";
 
 const WIDTH = 600;
 
@@ -10,9 +10,11 @@ const WIDTH = 600;
  */
 export function Chart({ title, times, series, show, height = 120 }) {
   const [at, setAt] = useState(-1);
-  const most = Math.max(1e-9, ...series.flatMap((each) => each.values.map((value) => value ?? 0)));
+  const known = series.flatMap((each) => each.values.filter((value) => value !== null));
+  const most = Math.max(0, ...known.map((value) => value ?? 0));
+  const isDrawn = times.length > 1 && known.length > 0;
   const x = (i) => (times.length < 2 ? 0 : (i / (times.length - 1)) * WIDTH);
-  const y = (value) => height - 4 - (value / most) * (height - 12);
+  const y = (value) => height - 4 - (value / (most || 1)) * (height - 12);
   const move = (event) => {
     const box = event.currentTarget.getBoundingClientRect();
     setAt(Math.max(0, Math.min(times.length - 1, Math.round(((event.clientX - box.left) / box.width) * (times.length - 1)))));
@@ -22,16 +24,16 @@ export function Chart({ title, times, series, show, height = 120 }) {
     <figcaption>
       <strong>${title}</strong>
       ${series.map((each, i) => html`<span class="legend s${i}"><i aria-hidden="true"></i>${each.name} ${show(each.values[index] ?? null)}</span>`)}
-      ${at >= 0 && times.length > 0 && html`<time>${time(times[index])}</time>`}
+      ${at >= 0 && times.length > 0 ? html`<time>${time(times[index])}</time>` : isDrawn && html`<span class="peak">peak ${show(most)}</span>`}
     </figcaption>
-    ${times.length < 2
-      ? html`<p class="empty">Not enough samples yet.</p>`
+    ${!isDrawn
+      ? html`<p class="empty">${times.length < 2 ? "Not enough samples yet." : "Nothing to measure in this time."}</p>`
       : html`<svg viewBox="0 0 ${WIDTH} ${height}" preserveAspectRatio="none" role="img" aria-label=${`${title}, ${times.length} samples`}
           onPointerMove=${move} onPointerLeave=${() => setAt(-1)}>
           <line class="axis" x1="0" y1=${height - 4} x2=${WIDTH} y2=${height - 4} />
           ${series.map((each, i) => html`<path class="line s${i}" d=${path(each.values, x, y)} />`)}
           ${at >= 0 && html`<line class="cursor" x1=${x(index)} y1="0" x2=${x(index)} y2=${height} />`}
-        </svg>`}
+        </svg><div class="from" aria-hidden="true"><span>${clock(times[0])}</span><span>${clock(times[times.length - 1])}</span></div>`}
     <${ChartTable} title=${title} times=${times} series=${series} show=${show} />
   </figure>`;
 }
