@@ -76,7 +76,7 @@ def test_a_group_with_members_shows_them_and_is_not_reset(tab: Tab, api: Api) ->
         expect(members).to_contain_text(["reader-1"])
         for partition in range(3):
             expect(members).to_contain_text(f"orders/{partition}")
-        expect(page.get_by_text(re.compile("stable native group, 1 member, lag"))).to_be_visible()
+        expect(page.get_by_text(re.compile("stable sparrow group, 1 member, lag"))).to_be_visible()
         page.get_by_role("button", name="Reset").click()
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_text("The group has members")).to_be_visible()

@@ -364,7 +364,7 @@ def test_scripts_in_names_of_queues_groups_pipelines_and_errors_stay_text(tab: T
         ("settings/log", name),
         ("connections", f"probe {name}"),
         (f"topics/{quote(name)}", name),
-        (f"topics?search={quote(name)}", f"The pattern '*{name}*' may only have"),
+        (f"topics?search={quote(name)}", f"the pattern '*{name}*' may only have"),
     ):
         tab.go(path)
         expect(page.locator("main")).to_contain_text(words)

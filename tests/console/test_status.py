@@ -168,15 +168,42 @@ async def test_attention_is_called_to_old_jobs_new_dead_letters_and_silent_pipel
     assert paused["oldest_job"].endswith("it is paused.")
 
 
+async def new_dead_letters(broker: Broker) -> list[str]:
+    return [each.text for each in await broker.status.attention() if each.kind == "dead_letters"]
+
+
+async def test_dead_letters_are_new_for_a_quarter_of_an_hour(tmp_path: Path) -> None:
+    clock = ManualClock()
+    config = BrokerConfig(default_partitions=1)
+    async with Broker(tmp_path, config=config, clock=clock) as broker:
+        for name in ("jobs", "jobs.dead"):
+            await broker.queues.create(name)
+        await broker.records.publish("jobs.dead", 0, batch(*[b"x"] * 3, timestamp_ms=clock.wall_ms()))
+        for _ in range(14):
+            await step(broker, clock, 61)
+            assert await new_dead_letters(broker) == ["Queue jobs has 3 new dead letters."]
+        for _ in range(2):
+            await step(broker, clock, 61)
+        assert await new_dead_letters(broker) == []
+    async with Broker(tmp_path, config=config, clock=clock) as broker:
+        assert await new_dead_letters(broker) == []  # they were there at the start
+        await broker.records.publish("jobs.dead", 0, batch(b"y", timestamp_ms=clock.wall_ms()))
+        await step(broker, clock)
+        assert await new_dead_letters(broker) == ["Queue jobs has 1 new dead letter."]
+
+
 async def test_attention_is_called_to_a_disk_near_its_reserve(
     clocked: tuple[Broker, ManualClock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, _ = clocked
     assert (await broker.status.describe()).attention == []
-    left = 64 << 20
+    left = broker._logs.reserve_bytes // 2
     monkeypatch.setattr(type(broker._logs), "free_bytes", lambda logs: logs.reserve_bytes + left)
     (found,) = await broker.status.attention()
-    assert (found.kind, found.text) == ("disk", "The disk has 64 MiB left before records are refused.")
+    assert (found.kind, found.text) == (
+        "disk",
+        f"The disk has {left >> 20:,} MiB left before records are refused.",
+    )
 
 
 async def test_attention_is_called_to_a_lag_that_grows(clocked: tuple[Broker, ManualClock]) -> None:

@@ -125,5 +125,5 @@ export function wordsFor(error) {
   if (error instanceof Problem && error.status === 403 && error.code === "NOT_AUTHORIZED") {
     return `You are not allowed to do this. ${error.message}`;
   }
-  return error.message.charAt(0).toUpperCase() + error.message.slice(1);
+  return error.message;
 }

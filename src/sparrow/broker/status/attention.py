@@ -51,7 +51,9 @@ class AttentionRules:
         self._marked_at = clock.monotonic()
 
     async def maybe_mark(self) -> None:
-        """Set a mark if a minute is over."""
+        """Set a mark if a minute is over; the first one is that of the start."""
+        if not self._marks:
+            self._marks.append(Marks(await self._dead_at_start(), {}))
         if self._clock.monotonic() - self._marked_at >= MARK_INTERVAL_S:
             self._marked_at = self._clock.monotonic()
             await self.mark()
@@ -76,11 +78,25 @@ class AttentionRules:
                 found[queue.name] = dead
         return found
 
+    async def _dead_at_start(self) -> dict[str, int]:
+        """Return the dead letters of each queue without those that came since the start."""
+        slices, found = Slices(), {}
+        for queue in list(self._parts.queue_registry):
+            await slices.pause()
+            dead = self._dead_queue_of(queue)
+            if dead is not None:
+                came = sum(each.partition.records_in for each in dead.sources if not each.is_gone)
+                found[queue.name] = max(0, dead.unfinished - came)
+        return found
+
     def dead_of(self, queue: Queue) -> int:
         """Return the unfinished records on the dead-letter topic of a queue."""
-        topic = queue.definition.policy.dead_letters_of(queue.name)
-        dead = self._parts.queue_registry.find(topic) if topic is not None else None
+        dead = self._dead_queue_of(queue)
         return dead.unfinished if dead is not None else 0
+
+    def _dead_queue_of(self, queue: Queue) -> Queue | None:
+        topic = queue.definition.policy.dead_letters_of(queue.name)
+        return self._parts.queue_registry.find(topic) if topic is not None else None
 
     async def _lags(self) -> dict[str, int]:
         slices, found = Slices(), {}
@@ -116,7 +132,7 @@ class AttentionRules:
 
     async def _queues(self) -> list[Attention]:
         slices, found = Slices(), []
-        before = self._marks[0].dead if self._marks else {}
+        before = self._marks[0].dead if self._marks else await self._dead_at_start()
         for queue in list(self._parts.queue_registry):
             await slices.pause()
             if queue.definition.kind == "dead":
