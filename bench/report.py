@@ -18,6 +18,7 @@ from typing import Any
 from bench.results import Measurement
 
 SCHEMA = 1
+MISSING = "not installed"
 _SAME = ("cpu", "cores", "memory_gb", "file_system")
 """The fields that identify a machine."""
 
@@ -103,8 +104,13 @@ def merged(old: Report, new: Report, order: Sequence[str]) -> Report:
     rows.sort(key=lambda each: place.get(each.group, len(place)))
     return replace(
         new,
-        versions={**old.versions, **new.versions},
+        versions={**old.versions, **_present(old.versions, new.versions)},
         settings={**old.settings, **new.settings},
         elapsed_s={**old.elapsed_s, **new.elapsed_s},
         measurements=rows,
     )
+
+
+def _present(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions of now; a peer that is missing now has the one that its figures are of."""
+    return {name: text for name, text in new.items() if name not in old or not text.startswith(MISSING)}

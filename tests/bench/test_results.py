@@ -87,6 +87,14 @@ def test_merging_replaces_the_workloads_measured_now_and_leaves_the_others(repor
     assert (found.date, found.elapsed_s) == ("later", {"topic-publish": 1.0})
 
 
+def test_merging_keeps_the_version_of_a_peer_that_is_missing_now(report):
+    before = replace(report, versions={"NATS": "2.10.29", "Redis": "7.0.1"})
+    now = replace(report, versions={"NATS": "not installed (no)", "Redis": "7.0.2", "Kafka": "not installed"})
+    assert merged(before, now, []).versions == {
+        "NATS": "2.10.29", "Redis": "7.0.2", "Kafka": "not installed",
+    }  # fmt: skip
+
+
 def test_merging_keeps_old_rows_without_a_new_measurement(report):
     failed = Measurement("topic-publish", "", note="failed: no", failed=True, group="topic-publish")
     unknown = Measurement("webhooks", "", note="failed: no", failed=True, group="webhooks")
