@@ -112,5 +112,5 @@ def merged(old: Report, new: Report, order: Sequence[str]) -> Report:
 
 
 def _present(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Return the versions of now; a peer that is missing now has the one that its figures are of."""
+    """Return the versions of now; a peer that is missing now keeps that of its figures."""
     return {name: text for name, text in new.items() if name not in old or not text.startswith(MISSING)}
