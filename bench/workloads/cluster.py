@@ -37,6 +37,8 @@ RATE, QUEUE_RATE, STEADY_RATE = 5_000, 2_000, 50_000
 """Messages per second; the last one of 1 KB, about 50 MB/s."""
 SMALL, LARGE = b"m" * 100, b"m" * 1024
 TOPICS, PARTITIONS, GROUPS, QUEUES = 100, 10, 100, 10
+HANDOVERS = 5
+"""Ends of the owner by SIGTERM in each takeover run."""
 
 
 # ── rates ──
@@ -291,10 +293,15 @@ def _take_over(found: Engines, rows: list[Measurement], rounds: int) -> None:
             time.sleep(3)
         rows[0].runs.append(statistics.median(times))
         rows[1].runs.append(max(times))
-        url = f"sparrow://127.0.0.1:{owner.port},127.0.0.1:{standby.port}"
-        process = owner.process
-        assert process is not None
-        rows[2].runs.append(uvloop.run(_longest_pause(url, process.terminate)))
+        for _ in range(HANDOVERS):
+            url = f"sparrow://127.0.0.1:{owner.port},127.0.0.1:{standby.port}"
+            process = owner.process
+            assert process is not None
+            rows[2].runs.append(uvloop.run(_longest_pause(url, process.terminate)))
+            process.wait()
+            owner, standby = standby, owner
+            standby.start()
+            time.sleep(3)
     finally:
         for node in nodes:
             node.stop()
