@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparrow.base.errors import Overloaded, SparrowError
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
 from sparrow.cluster.committer import CommitOptions
 from sparrow.cluster.errors import NotOwner
 from sparrow.cluster.ledger_model import LedgerFaults
@@ -17,6 +19,7 @@ from sparrow.cluster.objects_model import ObjectFaults
 from sparrow.cluster.shard import OwnedShard
 from sparrow.meta.store import Put
 from sparrow.storage.store import Appended, LogConfig, LogId, PartitionLog
+from tests.broker.batches import batch as value_batch
 from tests.cluster.shards import ALL_OBJECTS, ShardBench
 from tests.conformance.log_store import ORDERS
 from tests.repetitions import repetitions
@@ -77,6 +80,18 @@ async def test_a_lease_comes_along_with_the_commit_after_its_records() -> None:
     await asyncio.gather(leased, second)
     assert bench.ledger.commits == 2
     await shard.close()
+
+
+async def test_a_broker_that_stops_commits_its_checkpoints_together() -> None:
+    bench = ShardBench()
+    shard = bench.open()
+    broker = Broker(config=BrokerConfig(), log_store=shard.logs, meta_store=shard.meta)
+    await broker.start()
+    await broker.topics.create("orders", 40)
+    await asyncio.gather(*(broker.records.publish("orders", each, value_batch(b"m")) for each in range(40)))
+    before = bench.ledger.commits
+    await broker.close()
+    assert bench.ledger.commits - before < 20
 
 
 async def test_much_that_comes_at_once_is_several_objects() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import LogDamaged
 from sparrow.broker.access.access import Access
@@ -68,6 +68,9 @@ if TYPE_CHECKING:
     from sparrow.meta.store import MetaStore
     from sparrow.records.topic_partition import TopicPartition
     from sparrow.storage.store import LogStore
+
+CHECKPOINTS_AT_ONCE: Final = 64
+"""Checkpoints of partitions that are written at the same time when the broker stops."""
 
 
 class Foundation:
@@ -399,7 +402,18 @@ class Parts:
         await self._checkpoint()
 
     async def _checkpoint(self) -> None:
-        for partition in [p for topic in self.topic_registry for p in topic.partitions]:
-            await partition.end_opening()
-            if partition.is_open and partition.log.uncheckpointed_bytes:
-                await partition.checkpoint()
+        """Write the checkpoints of all partitions, many at a time: a store that is far away keeps
+        those together.
+        """
+        partitions = [p for topic in self.topic_registry for p in topic.partitions]
+        for first in range(0, len(partitions), CHECKPOINTS_AT_ONCE):
+            some = partitions[first : first + CHECKPOINTS_AT_ONCE]
+            ended = await asyncio.gather(*map(_checkpoint, some), return_exceptions=True)
+            for failure in filter(None, ended):
+                raise failure
+
+
+async def _checkpoint(partition: Partition) -> None:
+    await partition.end_opening()
+    if partition.is_open and partition.log.uncheckpointed_bytes:
+        await partition.checkpoint()
