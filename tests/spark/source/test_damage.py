@@ -41,6 +41,7 @@ def test_a_corrupt_batch_is_named_or_skipped_and_counted(
         with log.open("r+b") as file:
             file.seek(data.index(b"value-4"))
             file.write(b"VALUE")
+        broker.restart()  # it has the newest batches in memory
         options = {"url": broker.url, "subscribe": "t", "columns": "value,topic,partition,offset"}
         if is_failure:
             with pytest.raises(CorruptBatch, match="topic t, partition 0, batch at offset 4"):
@@ -66,6 +67,7 @@ def test_a_log_that_is_damaged_is_named_or_read_up_to_there_and_behind(
         with log.open("r+b") as file:
             file.seek(place)
             file.write(bytes(61))
+        broker.restart()  # it has the newest batches in memory
         options = {"url": broker.url, "subscribe": "t", "columns": "topic,partition,offset"}
         with pytest.raises(CorruptBatch, match=r"topic t, partition 0, from offset .* damaged there"):
             read_batch(**options)
