@@ -30,8 +30,8 @@ FAULTS = (
     "clock",
 )
 JUMPS_S = (-1200, -60, -1, 0, 1, 60, 1200)
-"""Seconds by which the clock of a machine is ahead after a jump. More than an hour, and topics refuse
-the times of records.
+"""Seconds by which the clock of a machine is ahead after a jump. From an hour on, topics refuse the
+times of records.
 """
 CALM_S = 15.0
 """Longer than a lease of the shard: by then one node serves."""
