@@ -96,10 +96,10 @@ async def test_offsets_are_fetched_of_topics_that_may_be_described(
     service: GroupService, granted: Granted
 ) -> None:
     with pytest.raises(NotAuthorized):
-        service.fetch("g", None, principal=ME)
+        await service.fetch("g", None, principal=ME)
     granted.allowed = {DESCRIBE_GROUP, DESCRIBE_A}
-    assert service.fetch("g", None, principal=ME).keys() == {A}
-    found = service.fetch("g", [A, B], principal=ME)
+    assert (await service.fetch("g", None, principal=ME)).keys() == {A}
+    found = await service.fetch("g", [A, B], principal=ME)
     assert isinstance(found[A], OffsetAndMetadata)
     assert isinstance(found[B], NotAuthorized)
 

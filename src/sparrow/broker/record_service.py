@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sparrow.broker.reading.fetch import Fetched, FetchRequest, ReadMemory
     from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.broker.topics.service import TopicService
+    from sparrow.records.topic_partition import TopicPartition
 
 _TOPIC = ResourceType.TOPIC
 _GROUP = ResourceType.GROUP
@@ -209,7 +210,7 @@ class RecordService:
             allowed=lambda topic: self._access.allows(principal, Operation.READ, _TOPIC, topic),
             refused=lambda names: self._refused_reading(principal, group, names),
             watch_rules=self._watch_rules,
-            committed=lambda key: self._groups.committed_offset(group, key) if group else None,
+            committed=partial(self._committed_offset, group),
             committed_only=committed_only,
         )
         try:
@@ -305,6 +306,12 @@ class RecordService:
         """
         self._access.require(principal, Operation.DESCRIBE, _TOPIC, topic)
         return await size_estimate.estimate_offsets(self._topics.get(topic), points)
+
+    async def _committed_offset(self, group: str | None, partition: TopicPartition) -> int | None:
+        if not group:
+            return None
+        await self._groups.commits_settled()
+        return self._groups.committed_offset(group, partition)
 
     def _join(
         self, topics: list[str], subscription: Subscription, *, group: str, **options: Any

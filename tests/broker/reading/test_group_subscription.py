@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from sparrow.base.errors import GroupNotEmpty, InvalidArgument, StaleMember, UnknownGroup, UnknownTopic
 from sparrow.broker.broker import Broker
+from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.reading.positions import StartPosition
 from sparrow.broker.reading.subscription import Selector, Subscription
+from sparrow.meta.store import Write
 from tests.broker.batches import batch
 from tests.broker.reading.test_subscription import Listener, publish, take
 
@@ -187,3 +189,36 @@ async def test_groups_are_listed_described_reset_and_deleted(broker: Broker) -> 
     assert broker.groups.listing() == []
     with pytest.raises(UnknownGroup):
         broker.groups.describe("g")
+
+
+async def test_a_new_holder_begins_behind_a_commit_that_was_under_way(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.topics.create("orders", 1)
+    await publish(broker, "orders", b"0", b"1", b"2")
+    one = await join(broker)
+    assert one.subscription is not None
+    assert await take(one.subscription, 3) == [b"0", b"1", b"2"]
+    meta, is_slow = broker.parts.group_registry._offsets._meta, asyncio.Event()
+    write = meta.write
+
+    async def late(writes: Sequence[Write]) -> None:
+        await is_slow.wait()
+        await write(writes)
+
+    monkeypatch.setattr(meta, "write", late)
+    commit = asyncio.create_task(one.subscription.commit({("orders", 0): (2, "")}))
+    await asyncio.sleep(0.01)
+    await one.subscription.close()
+    two = await join(broker)
+    asked = asyncio.create_task(broker.groups.fetch("g", [("orders", 0)]))
+    await asyncio.sleep(0.05)
+    assert two.reads == {}
+    assert not asked.done(), "Kafka's members ask for it"
+    is_slow.set()
+    await commit
+    await until(lambda: bool(two.reads))
+    assert two.reads == {("orders", 0): 2}
+    found = (await asked)["orders", 0]
+    assert isinstance(found, OffsetAndMetadata)
+    assert found.offset == 2

@@ -128,6 +128,10 @@ class Offsets:
         """Return the committed offset of a partition, or None."""
         return self._by_group.get(group, {}).get(partition)
 
+    async def settle_begun(self) -> None:
+        """Wait for the commits that are under way, which `get` does not show yet."""
+        await self._writing.settle_begun()
+
     def of_group(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return a copy of all committed offsets of a group."""
         return dict(self._by_group.get(group, {}))
@@ -171,7 +175,7 @@ class Offsets:
         """Delete what all groups committed for some topics, including commits that are under
         way.
         """
-        await self._writing.settle_begun()
+        await self.settle_begun()
         await self._meta.get(
             KIND, ""
         )  # this returns after all writes before it, those of transactions included

@@ -280,6 +280,12 @@ class GroupRegistry:
         committed = self._offsets.get(group, partition)
         return None if committed is None or committed.offset < 0 else committed.offset
 
+    async def commits_settled(self) -> None:
+        """Wait for the commits that are under way: a new holder of a partition begins behind the
+        last commit of the one before it.
+        """
+        await self._offsets.settle_begun()
+
     def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -281,7 +281,7 @@ class GroupService:
             return error
         return None
 
-    def fetch(
+    async def fetch(
         self,
         group: str,
         partitions: Collection[TopicPartition] | None,
@@ -299,6 +299,7 @@ class GroupService:
         """
         self._access.require(principal, Operation.DESCRIBE, _GROUP, group)
         self._groups.check_fetch(group, member_id, member_epoch)
+        await self._groups.commits_settled()
         committed = self._groups.fetch_offsets(group)
         pending = self._groups.pending(group) if require_stable else ()
         wanted = sorted({*committed, *pending}) if partitions is None else partitions

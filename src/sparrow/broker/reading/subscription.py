@@ -91,7 +91,7 @@ class Subscription:
         listener: SubscriptionListener,
         ensure: Callable[[Sequence[str]], Awaitable[None]],
         allowed: Callable[[str], bool],
-        committed: Callable[[TopicPartition], int | None],
+        committed: Callable[[TopicPartition], Awaitable[int | None]],
         *,
         refused: Callable[[Sequence[str]], SparrowError | None] = lambda _: None,
         watch_rules: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
@@ -438,7 +438,7 @@ class Subscription:
             return explicit
         partition = self._topics.get(topic).partition(index)
         await partition.until_current()  # the offsets of a group may be another broker's by now
-        committed = self._committed(key)
+        committed = await self._committed(key)
         if committed is not None:
             return committed
         start = selector.start

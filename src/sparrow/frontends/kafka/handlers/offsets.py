@@ -161,10 +161,10 @@ def _commit_response(
 # ── OffsetFetch ───────────────────────────────────────────────────────────────────────────────────
 
 
-def fetch_of_one(request: Fetch7, call: Call) -> fetch_7.OffsetFetchResponse:
+async def fetch_of_one(request: Fetch7, call: Call) -> fetch_7.OffsetFetchResponse:
     """Return the offsets of one group (versions 1 to 7); from version 2, null means all topics."""
     wanted = _wanted(request.topics)
-    found = _fetch(call, request.group_id, wanted, require_stable=request.require_stable)
+    found = await _fetch(call, request.group_id, wanted, require_stable=request.require_stable)
     code = ErrorCode.none
     if isinstance(found, SparrowError):
         code = group_code(found)
@@ -184,17 +184,17 @@ def fetch_of_one(request: Fetch7, call: Call) -> fetch_7.OffsetFetchResponse:
     return fetch_7.OffsetFetchResponse(throttle_time=NO_THROTTLE, topics=topics, error_code=code)
 
 
-def fetch(request: Fetch9, call: Call) -> fetch_9.OffsetFetchResponse:
+async def fetch(request: Fetch9, call: Call) -> fetch_9.OffsetFetchResponse:
     """Return the offsets of several groups (versions 8 and 9); from version 9 for a member at an
     epoch.
     """
-    groups = tuple(_fetch_group(group, request, call) for group in request.groups)
+    groups = tuple([await _fetch_group(group, request, call) for group in request.groups])
     return fetch_9.OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
-def _fetch_group(group: FetchGroup9, request: Fetch9, call: Call) -> fetch_9.OffsetFetchResponseGroup:
+async def _fetch_group(group: FetchGroup9, request: Fetch9, call: Call) -> fetch_9.OffsetFetchResponseGroup:
     wanted = _wanted(group.topics)
-    found = _fetch(
+    found = await _fetch(
         call,
         group.group_id,
         wanted,
@@ -219,20 +219,20 @@ def _fetch_group(group: FetchGroup9, request: Fetch9, call: Call) -> fetch_9.Off
     return fetch_9.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=ErrorCode.none)
 
 
-def fetch_by_id(request: Fetch10, call: Call) -> fetch_10.OffsetFetchResponse:
+async def fetch_by_id(request: Fetch10, call: Call) -> fetch_10.OffsetFetchResponse:
     """Return the offsets of topics by id (version 10)."""
-    groups = tuple(_fetch_group_by_id(group, request, call) for group in request.groups)
+    groups = tuple([await _fetch_group_by_id(group, request, call) for group in request.groups])
     return fetch_10.OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
-def _fetch_group_by_id(
+async def _fetch_group_by_id(
     group: FetchGroup10, request: Fetch10, call: Call
 ) -> fetch_10.OffsetFetchResponseGroup:
     wanted = None
     if group.topics is not None:
         wanted = [(_name_of(topic.topic_id, call), topic.partition_indexes) for topic in group.topics]
     known = None if wanted is None else [each for each in wanted if each[0] != _UNKNOWN_ID]
-    found = _fetch(
+    found = await _fetch(
         call,
         group.group_id,
         known,
@@ -269,7 +269,7 @@ def _fetch_group_by_id(
     )
 
 
-def _fetch(
+async def _fetch(
     call: Call,
     group: str,
     wanted: Named | None,
@@ -279,7 +279,7 @@ def _fetch(
     require_stable: bool = False,
 ) -> Mapping[TopicPartition, Result] | SparrowError:
     try:
-        return call.broker.groups.fetch(
+        return await call.broker.groups.fetch(
             group,
             None if wanted is None else _flat(wanted),
             member_id=member_id,
