@@ -206,6 +206,23 @@ async def test_a_queue_has_its_policy_before_it_is_used(client: Client) -> None:
         assert (await queue.describe()).policy["lease_ms"] == 180_000
 
 
+async def test_a_publisher_uses_a_queue_that_another_made_meanwhile(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = client.admin.create_queue
+
+    async def create_late(name: str) -> object:
+        await create(name, policy={"lease": "2m"})
+        return await create(name)
+
+    async with client.queue("jobs") as queue:
+        monkeypatch.setattr(queue._admin, "create_queue", create_late)
+        await queue.publish(b"one")
+        (job,) = await queue.lease(1, wait_s=10)
+        assert job.value == b"one"
+        await job.ack()
+
+
 async def test_a_worker_has_its_policy_before_it_works(client: Client) -> None:
     @client.worker("jobs", policy={"lease": "2m", "delivery_limit": 1})
     async def handle(job: sparrow.Job) -> None:

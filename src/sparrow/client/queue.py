@@ -19,12 +19,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar, cast
 
 from sparrow.base.clock import SystemClock
-from sparrow.base.errors import InvalidArgument, NotLeased, SparrowError, UnknownQueue
+from sparrow.base.errors import InvalidArgument, NotLeased, QueueExists, SparrowError, UnknownQueue
 from sparrow.base.ids import uuid7
 from sparrow.client.job import Job
 from sparrow.client.job_batch import JobBatch
@@ -398,7 +399,9 @@ class Queue:
         except UnknownQueue:
             if not self.options.create:
                 raise
-            return await self._admin.create_queue(self.name)
+            with contextlib.suppress(QueueExists):  # made meanwhile, with settings of its own
+                return await self._admin.create_queue(self.name)
+            return await self._admin.describe_queue(self.name)
 
     # ── describing and changing ───────────────────────────────────────────────────────────────────
 
