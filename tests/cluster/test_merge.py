@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparrow.base.clock import ManualClock
+from sparrow.cluster.clock import LedgerClock
 from sparrow.cluster.collect import DEAD_MS, collect_dead, collect_orphans
 from sparrow.cluster.committer import CommitOptions, object_key
 from sparrow.cluster.ledger import Commit
@@ -147,7 +148,7 @@ async def test_a_clock_that_jumped_ahead_makes_no_upload_an_orphan() -> None:
     shard.clock = ManualClock(bench.state.clock.wall_ms() + 5 * HOUR_MS)
     under_way = object_key("w", bench.state.clock.wall_ms())
     await bench.objects.put(under_way, [b"its commit comes next"])
-    upkeep = ShardUpkeep(shard, bench.ledger, bench.objects)
+    upkeep = ShardUpkeep(shard, bench.ledger, bench.objects, LedgerClock(shard.clock))
     await upkeep._delete_orphans(None)
     assert under_way in bench.content
     assert upkeep.orphans == 0

@@ -1,4 +1,4 @@
-"""The owner's background work on a shard: merging, and the collection of garbage."""
+"""The owner's background work on a shard: merging, the collection of garbage, and the time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from sparrow.cluster.merge import merge
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from sparrow.cluster.clock import LedgerClock
     from sparrow.cluster.ledger import Ledger
     from sparrow.cluster.objects import Objects
     from sparrow.cluster.shard import OwnedShard
 
 _LOG = logging.getLogger(__name__)
+CLOCK_S: Final = 30.0
 MERGE_S: Final = 5.0
 COLLECT_S: Final = 300.0
 ORPHANS_S: Final = 3600.0
@@ -27,10 +29,11 @@ FIRST_ORPHANS_S: Final = 600.0
 class ShardUpkeep:
     """The tasks, between `start` and `stop`."""
 
-    def __init__(self, shard: OwnedShard, ledger: Ledger, objects: Objects) -> None:
+    def __init__(self, shard: OwnedShard, ledger: Ledger, objects: Objects, clock: LedgerClock) -> None:
         self._shard = shard
         self._ledger = ledger
         self._objects = objects
+        self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         self.deleted = 0
         """Number of objects that were deleted because nothing names them any more."""
@@ -42,6 +45,7 @@ class ShardUpkeep:
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(_every(MERGE_S, self._merge)),
+            loop.create_task(_every(CLOCK_S, lambda: self._clock.read(self._ledger))),
             loop.create_task(_every(COLLECT_S, self._collect)),
             loop.create_task(self._collect_orphans()),
         ]

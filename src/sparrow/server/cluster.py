@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import InvalidConfig, SparrowError
 from sparrow.broker.metrics import table
+from sparrow.cluster.clock import LedgerClock
 from sparrow.cluster.committer import CommitOptions
 from sparrow.cluster.errors import LedgerUnavailable, NotOwner, ObjectMissing, ObjectsUnavailable
 from sparrow.cluster.importer import refuse_unfinished
@@ -30,6 +31,7 @@ from sparrow.cluster.shard import OwnedShard
 from sparrow.cluster.upkeep import ShardUpkeep
 from sparrow.server.cluster_settings import check_cluster
 from sparrow.server.config import kafka_listeners
+from sparrow.server.engine import Stores
 from sparrow.server.known_nodes import KnownNodes, standbys_of
 from sparrow.server.listeners import DEFAULT_NAME, OFF
 from sparrow.server.ready import bootstrap_of
@@ -43,10 +45,8 @@ if TYPE_CHECKING:
     from sparrow.broker.metrics.table import Metric
     from sparrow.cluster.ledger import Ledger, LedgerCheck, NodeInfo, Taken
     from sparrow.cluster.objects import Objects
-    from sparrow.meta.store import MetaStore
     from sparrow.server.config import ServerConfig
     from sparrow.server.ready import Ready
-    from sparrow.storage.store import LogStore
 
 log = logging.getLogger("sparrow.server")
 
@@ -127,10 +127,12 @@ class ClusterNode:
     def _lacks_objects(self) -> bool:
         return self._shard is not None and self._shard.committer.objects_failure is not None
 
-    async def open_stores(self, config: ServerConfig, opening: AsyncExitStack) -> tuple[LogStore, MetaStore]:
+    async def open_stores(self, config: ServerConfig, opening: AsyncExitStack) -> Stores:
         """Open the stores of the shard that this node has taken; see `server.engine.OpenStores`."""
         assert self._taken is not None
         begun = time.perf_counter()
+        clock = LedgerClock()
+        await clock.read(self.ledger)
         content = await self.ledger.load(0)
         refuse_unfinished(content)
         loop = asyncio.get_running_loop()
@@ -144,12 +146,13 @@ class ClusterNode:
             retake=self.ownership.retake,
             when_lost=self._lose,
             is_trusted=lambda: self.ownership.is_trusted and not self.lost.done(),
+            clock=clock,
             options=CommitOptions(linger_s=config.cluster.linger_s),
             cache_bytes=config.cluster.cache_bytes,
         )
         self.ownership.when_lost = shard.committer.lose
         opening.push_async_callback(shard.close)
-        self._upkeep = ShardUpkeep(shard, self.ledger, self.objects)
+        self._upkeep = ShardUpkeep(shard, self.ledger, self.objects, clock)
         log.info(
             "the shard is loaded",
             extra={
@@ -160,7 +163,7 @@ class ClusterNode:
                 "took_ms": round((time.perf_counter() - begun) * 1000),
             },
         )
-        return shard.logs, shard.meta
+        return Stores(shard.logs, shard.meta, clock)
 
     def _lose(self, error: SparrowError) -> None:
         if not self.lost.done():

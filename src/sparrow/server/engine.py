@@ -6,27 +6,38 @@ import logging
 import os
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparrow.server.data_directory import directory_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from sparrow.base.clock import Clock
     from sparrow.broker.broker import Broker
     from sparrow.meta.store import MetaStore
     from sparrow.server.config import ServerConfig
     from sparrow.storage.store import LogStore
-
-    OpenStores = Callable[[ServerConfig, AsyncExitStack], Awaitable[tuple[LogStore, MetaStore]]]
-    """Opens the stores of a broker; the exit stack closes them."""
 
 log = logging.getLogger("sparrow.server")
 
 META_FILE = "meta.db"
 
 
-async def open_local_stores(config: ServerConfig, opening: AsyncExitStack) -> tuple[LogStore, MetaStore]:
+class Stores(NamedTuple):
+    """Stores of the data of a broker, and the clock of its times (None: the machine's)."""
+
+    logs: LogStore
+    meta: MetaStore
+    clock: Clock | None = None
+
+
+if TYPE_CHECKING:
+    OpenStores = Callable[[ServerConfig, AsyncExitStack], Awaitable[Stores]]
+    """Opens the stores of a broker; the exit stack closes them."""
+
+
+async def open_local_stores(config: ServerConfig, opening: AsyncExitStack) -> Stores:
     """Open the stores in the data directory. The log store is first: it creates the directory and
     holds its lock.
     """
@@ -40,7 +51,7 @@ async def open_local_stores(config: ServerConfig, opening: AsyncExitStack) -> tu
     opening.push_async_callback(logs.close)
     meta = SqliteMetaStore(os.path.join(config.data_dir, META_FILE))
     opening.push_async_callback(meta.close)
-    return logs, meta
+    return Stores(logs, meta)
 
 
 async def start_broker(
@@ -54,8 +65,9 @@ async def start_broker(
     from sparrow.broker.broker import Broker
 
     async with AsyncExitStack() as opening:
-        logs, meta = await open_stores(config, opening)
-        broker = Broker(config=replace(config.broker, has_logins=has_logins), log_store=logs, meta_store=meta)
+        logs, meta, clock = await open_stores(config, opening)
+        rules = replace(config.broker, has_logins=has_logins)
+        broker = Broker(config=rules, clock=clock, log_store=logs, meta_store=meta)
         await broker.start()
         opening.pop_all()  # from here on the broker closes its stores
     return broker

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sparrow.base.errors import SparrowError
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
+from sparrow.cluster.clock import LedgerClock
 from sparrow.cluster.committer import CommitOptions
 from sparrow.cluster.errors import NotOwner
 from sparrow.cluster.ledger_model import LedgerFaults, MemoryLedger
@@ -119,6 +120,8 @@ class Node:
 
         shard = None
         try:
+            clock = LedgerClock(self.clock, self._world.time.monotonic)
+            await clock.read(self.ledger)
             content = await self.ledger.load(0)
             shard = OwnedShard(
                 content,
@@ -129,12 +132,12 @@ class Node:
                 retake=ownership.retake,
                 when_lost=lose,
                 is_trusted=lambda: ownership.is_trusted and not lost.done(),
-                clock=self.clock,
+                clock=clock,
                 options=OPTIONS,
                 cache_bytes=self._world.cache_bytes,
             )
             ownership.when_lost = shard.committer.lose
-            broker = Broker(config=CONFIG, clock=self.clock, log_store=shard.logs, meta_store=shard.meta)
+            broker = Broker(config=CONFIG, clock=clock, log_store=shard.logs, meta_store=shard.meta)
             await broker.start()
         except SparrowError as error:
             self._world.note(f"{self} cannot load the shard: {error.text}")
@@ -142,7 +145,7 @@ class Node:
             if shard is not None:
                 await shard.abandon(NotOwner("another broker owns the data by now"))
             return
-        upkeep = ShardUpkeep(shard, self.ledger, self.objects)
+        upkeep = ShardUpkeep(shard, self.ledger, self.objects, clock)
         upkeep.start()
         self.broker = broker
         self._world.note(f"{self} serves, epoch {shard.committer.epoch}")

@@ -1,0 +1,59 @@
+"""The wall clock of an owner is the ledger's, whatever the clocks of its machine do."""
+
+from __future__ import annotations
+
+from sparrow.base.clock import ManualClock
+from sparrow.cluster.clock import MAX_ROUND_TRIP_S, LedgerClock
+from sparrow.cluster.ledger_model import LedgerState, MemoryLedger
+from tests.cluster.simulation.world import World
+
+LEDGER_MS = 1_800_000_000_000
+
+
+class SlowLedger(MemoryLedger):
+    """Its first answers take some seconds; its time is that of the middle."""
+
+    def __init__(self, machine: ManualClock, ledger_clock: ManualClock, seconds: list[float]) -> None:
+        super().__init__(LedgerState(ledger_clock))
+        self._machine = machine
+        self._seconds = seconds
+        self.asked = 0
+
+    async def now_ms(self) -> int:
+        self.asked += 1
+        half = self._seconds.pop(0) / 2
+        for clock in (self._machine, self.state.clock):
+            assert isinstance(clock, ManualClock)
+            clock.advance(half)
+        found = await super().now_ms()
+        for clock in (self._machine, self.state.clock):
+            assert isinstance(clock, ManualClock)
+            clock.advance(half)
+        return found
+
+
+async def test_wall_time_is_that_of_the_ledger_and_goes_on_without_it() -> None:
+    machine, ledger = ManualClock(), LedgerState(ManualClock(LEDGER_MS))
+    clock = LedgerClock(machine, machine.monotonic)
+    await clock.read(MemoryLedger(ledger))
+    assert clock.wall_ms() == LEDGER_MS
+    machine.advance(12.5)
+    assert clock.wall_ms() == LEDGER_MS + 12_500
+    assert clock.monotonic() == machine.monotonic()
+
+
+async def test_answers_that_took_long_are_asked_for_again() -> None:
+    machine, ledger_clock = ManualClock(), ManualClock(LEDGER_MS)
+    ledger = SlowLedger(machine, ledger_clock, [3.0, 4 * MAX_ROUND_TRIP_S, MAX_ROUND_TRIP_S])
+    clock = LedgerClock(machine, machine.monotonic)
+    await clock.read(ledger)
+    assert ledger.asked == 3
+    assert clock.wall_ms() == ledger_clock.wall_ms()
+
+
+def test_leases_end_in_time_though_the_clocks_of_machines_jump() -> None:
+    """Two seeds of the simulation in which jobs were handed out twice while owners went by the
+    clocks of their machines.
+    """
+    for seed in (10001, 10018):
+        World(seed).run()
