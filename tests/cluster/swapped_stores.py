@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sparrow.broker.broker import Broker
-from sparrow.server.engine import open_local_stores, start_broker
+from sparrow.server.engine import Stores, open_local_stores, start_broker
 from sparrow.server.server import Server
 from tests.cluster.shards import ShardBench
 from tests.queues.work import Work
 
 if TYPE_CHECKING:
     from sparrow.cluster.shard import OwnedShard
-    from sparrow.meta.store import MetaStore
     from sparrow.server.config import ServerConfig
-    from sparrow.storage.store import LogStore
 
 ON_FILES = {
     "test_very_many_records_are_checked_in_the_thread": "it expects that an append is done at once",
@@ -71,9 +69,9 @@ async def _open_broker(self: Broker, opened: AsyncExitStack) -> None:
     self._logs, self._meta = shard.logs, shard.meta
 
 
-async def _open_server(config: ServerConfig, opened: AsyncExitStack) -> tuple[LogStore, MetaStore]:
+async def _open_server(config: ServerConfig, opened: AsyncExitStack) -> Stores:
     shard = _opened(config.data_dir, opened)
-    return shard.logs, shard.meta
+    return Stores(shard.logs, shard.meta)
 
 
 def _copy(self: Work) -> str:
