@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -111,6 +111,25 @@ async def test_a_store_that_does_not_answer_says_so() -> None:
     with pytest.raises(ObjectsUnavailable, match="s3://bucket/p/a") as raised:
         await objects.put("a", [b"data"])
     assert SECRET not in raised.value.text
+
+
+@pytest.mark.parametrize(
+    ("options", "is_unsigned"),
+    [
+        ("region=x", True),
+        ("endpoint=https://s3.example", True),
+        ("endpoint=https://s3.example&unsigned_payload=false", False),
+        ("endpoint=https://s3.example&aws_unsigned_payload=false", False),
+        ("endpoint=http://s3.example", False),
+        ("endpoint=http://s3.example&unsigned_payload=true", True),
+    ],
+)
+def test_uploads_are_hashed_unless_tls_protects_them(options: str, *, is_unsigned: bool) -> None:
+    pytest.importorskip("obstore")
+    objects: Any = open_objects(f"s3://bucket/p?access_key_id={KEY}&secret_access_key={SECRET}&{options}")
+    config = objects._store.config
+    found = config.get("unsigned_payload", config.get("aws_unsigned_payload", "false"))
+    assert (str(found).lower() == "true") == is_unsigned
 
 
 def test_an_option_that_there_is_not_is_refused() -> None:
