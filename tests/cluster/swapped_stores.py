@@ -37,6 +37,7 @@ ON_FILES = {
     "test_offsets_that_a_log_gives_again_after_it_lost_its_tail_are_new_messages": "a ledger loses no tail",
     "test_a_start_behind_a_log_that_lost_its_tail_is_moved_back": "a ledger loses no tail",
     "test_a_record_is_leased_before_its_sync": "an append is its own sync",
+    "test_the_only_epoch_ends_at_the_end": "it names the epoch of a single broker",
     "test_a_leader_epoch_that_never_was_is_refused": "it names the epoch of a single broker",
     "test_a_restart_and_a_crash_repeat_no_tick_and_lose_none": "it copies files",
     "test_a_crash_between_plan_and_states_is_finished_by_the_next_start": "it copies files",

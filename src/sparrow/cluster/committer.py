@@ -132,7 +132,7 @@ class Group:
     added_at: float = 0.0
     payload_bytes: int = 0
     entry_bytes: int = 0
-    payload: bytes = b""
+    payload: bytes | bytearray = b""
     is_object: bool = False
     key: str = ""
     key_ms: int = 0
@@ -369,7 +369,8 @@ class ShardCommitter:
         return min(options.linger_s * growth, max(options.linger_s, options.max_linger_s))
 
     def _seal(self, group: Group) -> None:
-        group.payload = b"".join([run.data for _, run, _ in group.runs])
+        runs = group.runs
+        group.payload = runs[0][1].data if len(runs) == 1 else b"".join([run.data for _, run, _ in runs])
         size = len(group.payload)
         fits = not group.is_object and size <= self._options.inline_bytes and self._budget.has(size)
         if not size or fits or self.objects_failure is not None:
@@ -385,7 +386,7 @@ class ShardCommitter:
         begun, delay = self._clock.monotonic(), 0.05
         while True:
             try:
-                await self._objects.put(group.key, [group.payload])
+                await self._objects.put(group.key, [memoryview(group.payload)])
             except ObjectsUnavailable as error:
                 has_waited = self._clock.monotonic() - begun > self._options.inline_after_s
                 if has_waited or self.objects_failure is not None:
@@ -464,7 +465,7 @@ class ShardCommitter:
             encode_manifest(CommitManifest(VERSION, runs, group.journal_first, group.journal))
             if has_manifest
             else None,
-            group.payload if group.payload and not is_object else None,
+            bytes(group.payload) if group.payload and not is_object else None,
             group.key if is_object else None,
             group.key_ms,
             [each for each in group.entries.values() if each is not None],

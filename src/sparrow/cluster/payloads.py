@@ -68,7 +68,7 @@ class PayloadCache:
         self._objects = objects
         self._connect = connect
         self._max_bytes = max_bytes
-        self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._blocks: OrderedDict[tuple[int, int], bytes | bytearray] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
         self._fetches: dict[tuple[int, int], asyncio.Task[bytes]] = {}
@@ -81,7 +81,7 @@ class PayloadCache:
     def size_bytes(self) -> int:
         return self._size
 
-    def add(self, payload: CommitPayload, data: bytes) -> None:
+    def add(self, payload: CommitPayload, data: bytes | bytearray) -> None:
         """Keep the bytes of a payload that was just committed."""
         size = max(payload.block_bytes, 1)
         for number, start in enumerate(range(0, max(len(data), 1), size)):
@@ -179,7 +179,7 @@ class PayloadCache:
         self._keep((payload.seq, number), data)
         return data
 
-    def _keep(self, key: tuple[int, int], data: bytes) -> None:
+    def _keep(self, key: tuple[int, int], data: bytes | bytearray) -> None:
         with self._lock:
             before = self._blocks.pop(key, b"")
             self._blocks[key] = data
