@@ -22,6 +22,7 @@ class Nodes:
         monkeypatch.setattr(rules, "POLL_S", 0.001)
         monkeypatch.setattr(rules, "RETRY_S", 0.001)
         monkeypatch.setattr(rules, "RENEW_S", 3600)  # the tests renew
+        monkeypatch.setattr(Ownership, "_stood_still", False)  # see test_trust
         self.clock = ManualClock()
         self.state = LedgerState(self.clock)
         self.made: list[Ownership] = []

@@ -12,10 +12,9 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 
 import sparrow
-from sparrow.meta.store import MetaStore
 from sparrow.server.config import ServerConfig
+from sparrow.server.engine import Stores
 from sparrow.server.server import Server
-from sparrow.storage.store import LogStore
 from tests.cluster.shards import ShardBench
 
 pytestmark = pytest.mark.slow
@@ -24,10 +23,10 @@ pytestmark = pytest.mark.slow
 async def test_no_listener_answers_while_another_broker_may_own_the_data(tmp_path: Path) -> None:
     bench = ShardBench()
 
-    async def open_stores(_: ServerConfig, opened: AsyncExitStack) -> tuple[LogStore, MetaStore]:
+    async def open_stores(_: ServerConfig, opened: AsyncExitStack) -> Stores:
         shard = bench.open()
         opened.push_async_callback(shard.close)
-        return shard.logs, shard.meta
+        return Stores(shard.logs, shard.meta)
 
     config = ServerConfig(data_dir=str(tmp_path), native_port=0, kafka_port=0, http_port=0)
     server = Server(config, open_stores)

@@ -230,6 +230,13 @@ class Ledger(Protocol):
         """
         ...
 
+    @property
+    def holds_lock(self) -> bool:
+        """False while another session holds the node's lock, or none: an earlier one of this node
+        that the ledger takes to be alive.
+        """
+        ...
+
     async def leave(self, node: int) -> None:
         """Remove the node's row, and free its lock.
 

@@ -160,6 +160,10 @@ class MemoryLedger:
         await self._respond()
         return found is not None
 
+    @property
+    def holds_lock(self) -> bool:
+        return True  # `renew` gets it
+
     async def leave(self, node: int) -> None:
         await self._arrive()
         self.state.nodes.pop(node, None)
@@ -167,12 +171,14 @@ class MemoryLedger:
     def watch(self, when_disconnected: Callable[[], None]) -> None:
         self._when_disconnected = when_disconnected
 
-    def disconnect(self) -> None:
-        """End the session that holds the node's lock."""
+    def disconnect(self, notify: Callable[[Callable[[], None]], object] = lambda when: when()) -> None:
+        """End the session that holds the node's lock. `notify` calls what the node wants to be
+        called then.
+        """
         found = None if self._node is None else self.state.nodes.get(self._node)
         if found is not None:
             found.is_connected = False
-            self._when_disconnected()
+            notify(self._when_disconnected)
 
     async def take(self, shard: int, node: int, dead: int | None = None) -> Taken | None:
         await self._arrive()

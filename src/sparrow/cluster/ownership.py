@@ -10,7 +10,9 @@ can renew its row, and has lost the shard nevertheless.
 
 A node whose session at the ledger ended is likely to be dead: its lock is free. A standby waits for
 `GRACE_S`, in which a node that lives gets its lock again, and then takes the shard. It does not
-where the ledger itself was started lately, which frees all locks.
+where the ledger itself was started lately, which frees all locks. So a node without its lock trusts
+itself for `UNLOCKED_TRUST_S` only, which is shorter; and one that did not run for as long as that
+(its session may have ended meanwhile) not at all, before its next renewal.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 TTL_MS: Final = NODE_TTL_MS
 TRUST_S: Final = 8.0
+UNLOCKED_TRUST_S: Final = 0.7
+BEAT_S: Final = 0.2
+"""Time between the looks at whether this process has stood still."""
 RENEW_S: Final = 2.0
 RETRY_S: Final = 0.25
 POLL_S: Final = 0.05
@@ -83,7 +88,10 @@ class Ownership:
         self.epoch = -1
         """The epoch of the last take; -1: this node does not own the shard."""
         self._trusted_until = float("-inf")
-        self._renewing: asyncio.Task[None] | None = None
+        self._beat_at = now()
+        self._doubts = 0
+        """Number of times that the trust was cut short: no renewal that was sent before counts."""
+        self._tasks: list[asyncio.Task[None]] = []
         self._renew_now = asyncio.Event()
         self._is_draining = False
         self._is_away = False
@@ -121,10 +129,11 @@ class Ownership:
         """
         sent_at = self._now()
         self.node = await self._ledger.join(uuid.uuid4(), self._addresses, TTL_MS)
-        self._trusted_until = sent_at + TRUST_S
-        if self._renewing is None:
-            self._renewing = asyncio.get_running_loop().create_task(self._renew())
-            self._ledger.watch(self._renew_now.set)
+        self._trusted_until, self._beat_at = sent_at + TRUST_S, self._now()
+        if not self._tasks:
+            loop = asyncio.get_running_loop()
+            self._tasks = [loop.create_task(self._renew()), loop.create_task(self._beat())]
+            self._ledger.watch(lambda: self._doubt(UNLOCKED_TRUST_S))
 
     async def _renew(self) -> None:
         delay_s = RENEW_S
@@ -135,10 +144,31 @@ class Ownership:
             except TimeoutError:
                 pass
             self._renew_now.clear()
-            delay_s = RENEW_S if await self._renew_once() else RETRY_S
+            is_well = await self._renew_once() and self._ledger.holds_lock
+            delay_s = RENEW_S if is_well else RETRY_S
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            self._beat_once()
+
+    def _beat_once(self) -> None:
+        if self._stood_still:
+            self._doubt(0.0)
+        self._beat_at = self._now()
+
+    @property
+    def _stood_still(self) -> bool:
+        return self._now() - self._beat_at >= UNLOCKED_TRUST_S
+
+    def _doubt(self, trust_s: float) -> None:
+        """Trust the lease for so long at most, and renew it."""
+        self._doubts += 1
+        self._trusted_until = min(self._trusted_until, self._now() + trust_s)
+        self._renew_now.set()
 
     async def _renew_once(self) -> bool:
-        sent_at = self._now()
+        sent_at, doubts = self._now(), self._doubts
         try:
             is_known = await self._ledger.renew(
                 self.node,
@@ -161,7 +191,8 @@ class Ownership:
                 self._lose()
                 return True
             self._look(status)
-        self._trusted_until = sent_at + TRUST_S
+        if doubts == self._doubts:
+            self._trusted_until = sent_at + (TRUST_S if self._ledger.holds_lock else UNLOCKED_TRUST_S)
         return True
 
     def _lose(self) -> None:
@@ -190,7 +221,7 @@ class Ownership:
     @property
     def is_trusted(self) -> bool:
         """True if no other node can own the shard by now, if this one took it."""
-        return self._now() < self._trusted_until
+        return self._now() < self._trusted_until and not self._stood_still
 
     async def stand_by(self) -> Taken:
         """Wait until the shard can be taken, and take it."""
@@ -326,10 +357,10 @@ class Ownership:
 
     async def leave(self) -> None:
         """Stop renewing, and remove the node's row."""
-        renewing, self._renewing = self._renewing, None
-        if renewing is not None:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
+        tasks, self._tasks = self._tasks, []
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._trusted_until = float("-inf")
         try:
             await self._ledger.leave(self.node)

@@ -279,7 +279,12 @@ class PostgresLedger:
 
     def _disconnected(self, connection: object) -> None:
         if connection is self._lock_held_by:
+            self._lock_held_by = None
             self._when_disconnected()
+
+    @property
+    def holds_lock(self) -> bool:
+        return self._lock_held_by is not None
 
     async def leave(self, node: int) -> None:
         async with self._presence.lock:

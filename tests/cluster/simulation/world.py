@@ -234,7 +234,7 @@ class World:
                 failed=chosen.choice([0.0, 0.3]), stored_but_error=chosen.choice([0.0, 0.3])
             )
         elif what == "session":
-            node.ledger.disconnect()
+            node.ledger.disconnect(node.loop.call_soon)
         elif what == "clock":
             node.clock.ahead_ms = 1000 * chosen.choice(JUMPS_S)
 
