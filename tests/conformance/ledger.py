@@ -237,6 +237,14 @@ class LedgerConformance:
             while {n.id: n for n in (await second.status()).nodes}[owner].is_connected:
                 await asyncio.sleep(0.01)
 
+    async def test_a_node_that_joined_again_holds_the_lock_of_its_new_row(self, connect: Connect) -> None:
+        ledger = await connect()
+        for name in "ab":
+            node = await joined(ledger, name)
+            assert await ledger.renew(node, TTL_MS, ADDRESSES)
+            assert ledger.holds_lock
+            assert {each.id: each for each in (await ledger.status()).nodes}[node].is_connected
+
     async def test_an_old_object_is_not_committed(self, connect: Connect) -> None:
         ledger = await connect()
         epoch = (await taken(ledger, await joined(ledger))).epoch

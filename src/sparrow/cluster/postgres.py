@@ -216,6 +216,7 @@ class PostgresLedger:
         async with self._presence.lock:
             connection = await self._presence.connection()
             await self._forget_old_nodes(connection)
+            self._lock_held_by = None  # of an earlier node of this process, if any
             node: int = await self._call(
                 connection.fetchval(
                     "INSERT INTO sparrow.node (incarnation, addresses, expires_at) "
