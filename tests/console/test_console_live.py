@@ -14,6 +14,16 @@ from tests.console.site import Api
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 MAX_FIRST_VIEW_BYTES = 60_000
+WHEN_SHOWN = """(selector, text, act) => new Promise(resolve => {
+  new MutationObserver((_, observer) => {
+    const found = document.querySelector(selector);
+    if (found?.innerText !== text) return;
+    observer.disconnect();
+    resolve(found.closest('dialog:not([open])') ? 'closed' : document.activeElement.tagName);
+  }).observe(document.body, {childList: true, subtree: true, characterData: true});
+  act();
+})"""
+"""Acts, and returns the tag that has the focus at the moment when an element has a text."""
 
 
 def test_a_lost_broker_shows_a_banner_and_the_page_goes_on_by_itself(open_tab: Callable[..., Tab]) -> None:
@@ -141,7 +151,18 @@ def test_a_dialog_gives_the_focus_back(tab: Tab) -> None:
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
     assert focused(page) == "BUTTON Create topic"
+
+
+def test_a_heading_and_a_dialog_take_the_focus_before_anything_else_can_happen(tab: Tab) -> None:
+    """An observer sees the page between its change and the next task, be that a key or a frame."""
+    page = tab.open("", "Overview")
+    shown = page.evaluate(f"({WHEN_SHOWN})('h1', 'Topics', () => document.querySelector('[href$=topics]').click())")
+    assert shown == "H1"
+    expect(page.get_by_role("button", name="Create topic")).to_be_visible()
+    shown = page.evaluate(f"({WHEN_SHOWN})('dialog h2', 'Create topic', () => document.querySelector('main button.main').click())")
+    assert shown == "BUTTON"  # the first thing in it that can have the focus
 
 
 def test_the_first_view_is_small(open_tab: Callable[..., Tab], broker: RunningBroker) -> None:

@@ -6,15 +6,16 @@ import { ageOf, wordsFor } from "../state.js";
 import { Unreachable } from "../api.js";
 
 /**
- * The heading of a page; it gets the focus when the page is opened.
+ * The heading of a page; it gets the focus when the page is opened: at once, since an effect after the next frame could
+ * take the focus from what the user has reached meanwhile.
  * @param {any} props
  */
 export function Heading({ title, children, loaded }) {
   const ref = useRef(/** @type {HTMLElement | null} */ (null));
   useLayoutEffect(() => {
     document.title = `${title} · Sparrow`;
+    ref.current?.focus({ preventScroll: true });
   }, [title]);
-  useEffect(() => ref.current?.focus({ preventScroll: true }), [title]);
   return html`<div class="heading">
     <h1 ref=${ref} tabindex="-1">${title}</h1>
     ${loaded && html`<${Age} loaded=${loaded} />`}

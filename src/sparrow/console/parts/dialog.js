@@ -1,5 +1,5 @@
 // Dialogs: native ones, so that focus and Escape work as everywhere.
-import { html, useEffect, useRef, useState } from "../lib.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib.js";
 import { wordsFor } from "../state.js";
 import { Problem } from "../api.js";
 import { Field } from "./basics.js";
@@ -7,7 +7,7 @@ import { Field } from "./basics.js";
 /** @param {any} props `isDrawer`: at the side, for looking at something. */
 export function Dialog({ title, onClose, children, isDrawer = false }) {
   const ref = useRef(/** @type {HTMLDialogElement | null} */ (null));
-  useEffect(() => {
+  useLayoutEffect(() => { // not after the next frame: the focus may be elsewhere by then
     const dialog = ref.current;
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
     dialog?.showModal();
