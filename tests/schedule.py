@@ -26,7 +26,13 @@ PROGRAMS = ("tests/spark/exactly_once/", "tests/spark/programs/")
 not there after ten seconds, and several starts at a time take longer on two cores.
 """
 
-LONG = (SESSION, PROGRAMS[0], "tests/crash/", "tests/cluster/", "tests/console/", "tests/cli/", "tests/demo/")
+LOOKS = "tests/console/test_console_looks.py"
+"""Few tests, each of which shows all pages of the console."""
+
+LONG = (
+    *(SESSION, PROGRAMS[0], "tests/crash/", "tests/cluster/"),
+    *(LOOKS, "tests/console/", "tests/cli/", "tests/demo/"),
+)
 """The units that begin first, in this order: what starts processes, and waits for them."""
 
 

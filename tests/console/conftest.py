@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +19,29 @@ if TYPE_CHECKING:
     from tests.console.chromium import Tab
 
 
+@contextmanager
+def filled_broker() -> Iterator[RunningBroker]:
+    with testing.broker(process=True, webhooks_allow="private") as running:
+        fill(running)
+        report_pipeline(running)
+        yield running
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def starting_broker() -> Iterator[Future[RunningBroker]]:
+    """A broker that starts while the browser does."""
+    with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+        yield pool.submit(stack.enter_context, filled_broker())
+
+
+@pytest.fixture(scope="module")
+def broker(starting_broker: Future[RunningBroker]) -> RunningBroker:
+    """A broker without logins; the tests of a module share it."""
+    return starting_broker.result()
+
+
+@pytest.fixture(scope="module")
+def browser(starting_broker: Future[RunningBroker]) -> Iterator[Browser]:
     """A browser. It goes with the module: Playwright's loop keeps others from running."""
     from tests.console.chromium import CHROMIUM, WHY_NOT, launched
 
@@ -26,15 +49,6 @@ def browser() -> Iterator[Browser]:
         pytest.skip(WHY_NOT)
     with launched() as browser:
         yield browser
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    """A broker without logins; the tests of a module share it."""
-    with testing.broker(process=True, webhooks_allow="private") as running:
-        fill(running)
-        report_pipeline(running)
-        yield running
 
 
 @pytest.fixture
@@ -75,13 +89,23 @@ def profile(browser: Browser) -> Iterator[BrowserContext]:
     context.close()
 
 
-@pytest.fixture
-def tab(profile: BrowserContext, broker: RunningBroker) -> Iterator[Tab]:
-    """A tab at the module's broker; at the end nothing may have gone wrong in it."""
+@pytest.fixture(scope="module")
+def kept_tab(profile: BrowserContext, broker: RunningBroker) -> Tab:
+    """The tab of a module: to open one takes as long as to load the console."""
     from tests.console.chromium import Tab
 
-    opened = Tab(profile, broker.http.rstrip("/"))
-    yield opened
-    for page in profile.pages:
-        page.close()
-    opened.check()
+    return Tab(profile, broker.http.rstrip("/"))
+
+
+@pytest.fixture
+def tab(kept_tab: Tab) -> Iterator[Tab]:
+    """A tab at the module's broker, for tests that change nothing of it but what it shows; at the
+    end nothing may have gone wrong in it.
+    """
+    kept_tab.faults.clear()
+    yield kept_tab
+    for page in kept_tab.context.pages:
+        if page != kept_tab.page:
+            page.close()
+    kept_tab.page.goto("about:blank")
+    kept_tab.check()

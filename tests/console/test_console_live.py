@@ -50,8 +50,9 @@ def test_changes_by_others_appear_by_themselves(tab: Tab, api: Api) -> None:
     expect(page.get_by_role("row", name="max_leased")).to_contain_text("77")
 
 
-def test_a_hidden_page_listens_and_asks_no_more(tab: Tab) -> None:
+def test_a_hidden_page_listens_and_asks_no_more(open_tab: Callable[..., Tab], broker: RunningBroker) -> None:
     """The page's clock is turned on by hand, so that nobody waits for its timers."""
+    tab = open_tab(broker)
     page = tab.page
     page.clock.install()
     tab.open("topics", "Topics")
@@ -158,11 +159,12 @@ def test_a_dialog_gives_the_focus_back(tab: Tab) -> None:
 def test_a_heading_and_a_dialog_take_the_focus_before_anything_else_can_happen(tab: Tab) -> None:
     """An observer sees the page between its change and the next task, be that a key or a frame."""
     page = tab.open("", "Overview")
-    shown = page.evaluate(f"({WHEN_SHOWN})('h1', 'Topics', () => document.querySelector('[href$=topics]').click())")
-    assert shown == "H1"
+    click = "() => document.querySelector('[href$=topics]').click()"
+    assert page.evaluate(f"({WHEN_SHOWN})('h1', 'Topics', {click})") == "H1"
     expect(page.get_by_role("button", name="Create topic")).to_be_visible()
-    shown = page.evaluate(f"({WHEN_SHOWN})('dialog h2', 'Create topic', () => document.querySelector('main button.main').click())")
-    assert shown == "BUTTON"  # the first thing in it that can have the focus
+    click = "() => document.querySelector('main button.main').click()"
+    first = "BUTTON"  # the one that closes the dialog
+    assert page.evaluate(f"({WHEN_SHOWN})('dialog h2', 'Create topic', {click})") == first
 
 
 def test_the_first_view_is_small(open_tab: Callable[..., Tab], broker: RunningBroker) -> None:

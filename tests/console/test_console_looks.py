@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -58,15 +60,21 @@ def picture(page: Page, name: str) -> None:
         page.screenshot(path=PICTURES / f"{name}.png")
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    """A broker whose data is fit for pictures."""
+@contextmanager
+def broker_for_pictures() -> Iterator[RunningBroker]:
     with testing.broker(process=True, webhooks_allow="private") as running:
         fill(running, text="card declined")
         report_pipeline(running, text="warehouse.orders")
         rule = {"resource_type": "Topic", "name": "unused", "principal": "User:ann", "operation": "Read"}
         Api(running).post("/v1/acls", {"rules": [rule]})
         yield running
+
+
+@pytest.fixture(scope="module")
+def starting_broker() -> Iterator[Future[RunningBroker]]:
+    """A broker whose data is fit for pictures."""
+    with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+        yield pool.submit(stack.enter_context, broker_for_pictures())
 
 
 ALL_RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"], "resultTypes": ["violations"]}

@@ -21,8 +21,11 @@ def kill(api: Api, queue: str, count: int, error: str, before: int = 0) -> None:
         api.post("/v1/queues", {"name": queue, "partitions": 1})
     api.publish(queue, *({"value": f"{queue} {i}"} for i in range(count)))
     with sparrow.sync.connect(api.broker.url) as client, client.queue(queue) as jobs:
-        for _ in range(count):
-            for job in jobs.lease(1):
+        left = count
+        while left:
+            leased = jobs.lease(left)
+            left -= len(leased)
+            for job in leased:
                 job.reject(error)
     while api.get(f"/v1/queues/{queue}")["statistics"]["dead"] < before + count:
         pass
