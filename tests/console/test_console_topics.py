@@ -126,7 +126,9 @@ def test_records_of_aborted_transactions_are_shown_or_hidden(tab: Tab, api: Api)
     expect(values).to_have_text(["kept"])
 
 
-def test_drawer_shows_json_binary_tombstones_and_large_values(tab: Tab) -> None:
+def test_drawer_shows_json_binary_tombstones_and_large_values(tab: Tab, api: Api) -> None:
+    api.post("/v1/topics", {"name": "files", "partitions": 1, "config": {"max.message.bytes": "2097152"}})
+    api.publish("files", {"value": "x" * (1 << 20)})
     page = tab.open("topics/orders?key=customer-0", "orders")
     page.get_by_role("table", name="Messages").locator("tbody tr").last.click()
     drawer = page.get_by_role("dialog")
@@ -139,12 +141,12 @@ def test_drawer_shows_json_binary_tombstones_and_large_values(tab: Tab) -> None:
     assert "order" in page.evaluate("navigator.clipboard.readText()")
     page.keyboard.press("Escape")
     expect(drawer).to_be_hidden()
-    tab.go("topics/orders?key=large")
+    tab.go("topics/files")
     page.get_by_role("table", name="Messages").locator("tbody tr").first.click()
-    expect(drawer.get_by_text("Only the first 4.0 KiB of 512 KiB are shown.")).to_be_visible()
+    expect(drawer.get_by_text("Only the first 4.0 KiB of 1.0 MiB are shown.")).to_be_visible()
     drawer.get_by_role("button", name="Show all").click()
     expect(drawer.get_by_text("Only the first")).to_be_hidden()
-    assert len(drawer.get_by_label("Value", exact=True).inner_text()) == 1 << 19
+    assert len(drawer.get_by_label("Value", exact=True).inner_text()) == 1 << 20
     page.keyboard.press("Escape")
     tab.go("topics/orders?key=gone")
     page.get_by_role("table", name="Messages").locator("tbody tr").first.click()
