@@ -20,6 +20,7 @@ from sparrow.tasks import current_job
 
 REQUEST: ContextVar[str] = ContextVar("request")
 _KEPT: list[bytes] = []
+_ENDING = asyncio.Event()
 
 app = sparrow.Tasks("sample", context=[REQUEST], queues={"quick": {"lease": "5s"}})
 
@@ -95,6 +96,69 @@ def slow_thread() -> None:
 @app.task(retries=0, timeout="100ms", hard_timeout="300ms", queue="quick")
 def endless_thread() -> None:
     threading.Event().wait()
+
+
+@app.task(retries=0, hard_timeout="300ms", queue="quick")
+def endless_thread_without_timeout() -> None:
+    threading.Event().wait()
+
+
+@app.task(retries=1, backoff_delay="10ms", hard_timeout="500ms", queue="quick", results=True)
+async def blocking(path: str, spins: bool) -> int:
+    """Block the event loop, by a loop of Python's or a call, in the first attempt. The jobs of
+    `ending_before` have returned then, and the broker does not know.
+    """
+    if current_job().attempt == 1:
+        _ENDING.set()
+        await asyncio.sleep(0)
+        note(path, "blocking")
+        while spins:
+            pass
+        threading.Event().wait()
+    note(path, "blocking")
+    return current_job().attempt
+
+
+@app.task(retries=0, queue="quick")
+async def ending_before(path: str) -> None:
+    note(f"{path}.begun", "ending")
+    await _ENDING.wait()
+    note(path, "ending")
+
+
+@app.task(retries=1, backoff_delay="10ms", hard_timeout="500ms", queue="quick", results=True)
+async def starting_a_blocking_task() -> int:
+    async def block() -> None:
+        threading.Event().wait()
+
+    if current_job().attempt == 1:
+        await asyncio.create_task(block())
+    return current_job().attempt
+
+
+@app.task(retries=0, hard_timeout="500ms", queue="quick", results=True)
+async def blocking_always() -> None:
+    threading.Event().wait()
+
+
+@app.task(retries=0, timeout="200ms", hard_timeout="500ms", queue="quick", results=True)
+async def uncancellable() -> None:
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+
+@app.task(retries=0, hard_timeout="200ms", queue="quick", results=True)
+async def too_long() -> None:
+    await asyncio.sleep(60)
+
+
+@app.task(retries=0, timeout="100ms", hard_timeout="60s", queue="quick", results=True)
+async def cleaning(value: int) -> int:
+    """Return after the cancellation."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(60)
+    return value
 
 
 @app.task(retries=0, queue="quick")

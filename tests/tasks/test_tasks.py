@@ -140,6 +140,17 @@ async def test_a_task_that_takes_too_long_is_cancelled_or_given_back(run: TestRu
             await result.get(30)
 
 
+async def test_an_async_task_is_cancelled_at_its_hard_limit_and_the_worker_goes_on(run: TestRun) -> None:
+    late, kept = await sample.too_long.send(), await sample.cleaning.send(7)
+    await run.drain()
+    with pytest.raises(TaskFailed, match=r"did not end within its hard_timeout of 0.2 s"):
+        await late.get(30)
+    assert await kept.get(30) == 7
+    after = await sample.one.send()
+    await run.drain()
+    assert await after.get(30) == 1
+
+
 async def test_tasks_in_processes_run_there_and_are_interrupted_killed_and_replaced(run: TestRun) -> None:
     results = [await task.send() for task in (sample.slow_process, sample.stubborn, sample.crash)]
     where = await sample.process_id.send()

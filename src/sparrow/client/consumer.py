@@ -22,7 +22,7 @@ from sparrow.base.forks import used_after_fork, watch
 from sparrow.base.retry import Backoff
 from sparrow.client.batch import copy_of
 from sparrow.client.lease import Lease, LeaseTable
-from sparrow.client.settlements import EXTEND, Settlements
+from sparrow.client.settlements import EXTEND, QUIET, Settlements
 from sparrow.protocol.native.messages import (
     Close,
     Closed,
@@ -35,7 +35,7 @@ from sparrow.protocol.native.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from sparrow.client.batch import RecordMetadata
     from sparrow.client.connection import Connection
@@ -242,6 +242,19 @@ class Consumer:
             records = last - first + 1
             self._lease_table.settled(lease, records)
             self.settled(records)
+
+    def unconfirmed(self) -> list[Part]:
+        """Return the settlements that the broker has not confirmed. Any thread, while that of the
+        loop is blocked.
+        """
+        return self._settlements.unconfirmed()
+
+    def settle_for(self, parts: Iterable[Part]) -> None:
+        """Make settlements of an earlier consumer with the same ID; `flush` sends them. The broker
+        may have kept some already, so that one without effect is not reported.
+        """
+        for key, first, last, _ in parts:
+            self._settlements.add((key, first, last, QUIET))
 
     def _flush(self) -> None:
         self._is_flushing = False

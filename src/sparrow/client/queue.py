@@ -264,9 +264,23 @@ class Queue:
         return self._prefetcher
 
     def _make_leaser(self) -> Leaser:
-        self._leaser = Leaser(self._session, self.name, self.options, _new_id(), on_failure=self._failed)
+        return self._new_leaser(_new_id())
+
+    def _new_leaser(self, consumer_id: str) -> Leaser:
+        self._leaser = Leaser(self._session, self.name, self.options, consumer_id, on_failure=self._failed)
         self._leaser.publish = self._publish
         return self._leaser
+
+    async def take_over(self, consumer_id: str) -> Consumer:
+        """Open a consumer that is open on another connection, where it ends. Its leases may be
+        settled here, and `close` releases the others. To be called once, on a new queue.
+
+        Raises:
+            SparrowError: the queue cannot be consumed.
+        """
+        leaser = self._new_leaser(consumer_id)
+        await leaser.open()
+        return leaser
 
     async def _opened(self, consumer: AnyConsumer | None, make: Callable[[], AnyConsumer]) -> AnyConsumer:
         """Return the consumer, or a new one if there is none or the last one failed. Concurrent

@@ -170,6 +170,14 @@ class Settlements:
             request.serial > serial for request in (*self._unsent, *self._sent.values())
         )
 
+    def unconfirmed(self) -> list[Part]:
+        """Return the parts that the broker has not confirmed, without extensions. Any thread, while
+        that of the loop is blocked.
+        """
+        requests = (*self._sent.values(), *self._unsent)
+        parts = [part for request in requests for part in request.parts() if part not in request.kept]
+        return [part for part in (*parts, *self._pending) if part[0][0] != EXTEND]
+
     def next_deadline(self) -> float | None:
         """Return the monotonic time at which `expire` next has something to do, or None."""
         return min((s.deadline for s in (*self._unsent, *self._sent.values())), default=None)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from sparrow.client.attempts import Outlook
     from sparrow.client.consumer import Consumer
     from sparrow.client.queue import Queue, SettlementFailure
+    from sparrow.client.settlements import SettlementKey
 
     Handler = Callable[[Any], object]
     AnyHandler = TypeVar("AnyHandler", bound=Handler)
@@ -342,6 +343,13 @@ class Worker:
 
     def _failed(self, job: LeasedRecord, error: BaseException) -> None:
         """Settle and log a job whose call raised."""
+        key = self._judge(job, error)
+        if key is not None:
+            self._refresh_policy()
+            self._settle(job, key)
+
+    def _judge(self, job: LeasedRecord, error: BaseException) -> SettlementKey | None:
+        """Log the failure of a job, and return its settlement; None if it is settled."""
         if job.is_settled:
             _log(
                 logging.WARNING,
@@ -350,7 +358,8 @@ class Worker:
                 error=_text_of(error),
                 cause=error,
             )
-        elif isinstance(error, Reject) or self._gives_up(job, error):
+            return None
+        if isinstance(error, Reject) or self._gives_up(job, error):
             reason = _message_of(error) if isinstance(error, Reject) else _text_of(error)
             _log(
                 logging.WARNING,
@@ -360,18 +369,17 @@ class Worker:
                 reason=reason,
                 cause=None if isinstance(error, Reject) else error,
             )
-            self._settle(job, job.reject_key(reason))
-        elif isinstance(error, Retry):
+            return job.reject_key(reason)
+        if isinstance(error, Retry):
             delay_s = self._delay_s(job, error) if error.delay_s is None else error.delay_s
             outlook = self._attempts.failed(job, delay_s)
             level = logging.ERROR if outlook.is_last else logging.INFO
             cause = error if outlook.is_last else None
             _log(level, "job to be retried", job, outlook=outlook, error=_message_of(error), cause=cause)
-            self._settle(job, job.nack_key(delay_s, _message_of(error)))
-        else:
-            delay_s = self._delay_s(job, error)
-            self._log_failure(job, self._attempts.failed(job, delay_s), error)
-            self._settle(job, job.nack_key(delay_s, _text_of(error)))
+            return job.nack_key(delay_s, _message_of(error))
+        delay_s = self._delay_s(job, error)
+        self._log_failure(job, self._attempts.failed(job, delay_s), error)
+        return job.nack_key(delay_s, _text_of(error))
 
     def _gives_up(self, job: LeasedRecord, error: BaseException) -> bool:  # noqa: ARG002 - tasks need the job
         """Return True if a job is rejected after this error."""
@@ -385,7 +393,6 @@ class Worker:
             _log(level, "job failed", job, outlook=outlook, error=text, cause=error)
         else:
             _log(level, "job failed", job, outlook=outlook, error=text, at=location_of(error))
-        self._refresh_policy()
 
     def _delay_s(self, job: LeasedRecord, error: BaseException) -> float | None:
         delay = self.options.retry_delay_s
@@ -512,6 +519,11 @@ class Shutdown:
         self._workers = workers
         self._timeout_s = timeout_s
         self._stop_tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def is_stopping(self) -> bool:
+        """True from the first signal on."""
+        return bool(self._stop_tasks)
 
     async def run(self) -> None:
         """Run the workers until they end, or a signal ends them. Raises as `WorkerSet.run`."""

@@ -28,7 +28,7 @@ from sparrow.client.options import check_name
 from sparrow.client.policy import settings_of
 from sparrow.records.wellknown import PARENT_ID
 from sparrow.tasks.connection import Connection, TaskMessage
-from sparrow.tasks.errors import TaskError
+from sparrow.tasks.errors import TaskError, TimeLimitExceeded
 from sparrow.tasks.options import TaskOptions, rate_per_s, seconds
 from sparrow.tasks.registry import register
 from sparrow.tasks.results import Result
@@ -188,7 +188,8 @@ class Tasks:
                 of a queue.
             timeout: async: the call is cancelled; in a process: it is interrupted; in a thread: the
                 job is given back, but the thread goes on.
-            hard_timeout: in a process: it is killed; in a thread: the worker process is replaced.
+            hard_timeout: in a process: it is killed; else the call is left, and if it is async
+                cancelled; while it does not end, the worker process is replaced.
             rate: runs at most, over all workers, such as "100/s"; the queue may have no other task.
             executor: for plain functions: "thread" (as "auto"), or "process" for work that keeps
                 the processor busy.
@@ -562,12 +563,16 @@ class Tasks:
 
         Raises:
             TaskError: a task cannot be run, a queue has none.
+            TimeLimitExceeded: a call did not end at its `hard_timeout`, and still runs; the other
+                jobs have finished. End the process: it may hold what the call has.
             SparrowError: the broker cannot be reached, or refuses.
         """
         from sparrow.tasks.runtime import Runtime
 
         runtime = Runtime(self, concurrency=concurrency, queues=queues, prefetch=prefetch)
         await runtime.run(shutdown_timeout_s, handle_signals=handle_signals)
+        if runtime.stuck:
+            raise TimeLimitExceeded(runtime.stuck)
 
     def testing(self, *, delays: bool = False, **options: Any) -> AbstractAsyncContextManager[TestRun]:
         """Run a broker in this process, for tests; `await run.drain()` does all jobs that are

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.client.job import Job
@@ -33,6 +33,11 @@ def current_job() -> TaskJob | LocalJob:
     if job is None:
         raise LookupError("no task runs here; current_job() is for functions that a task calls")
     return job
+
+
+def job_of(context: Context) -> TaskJob | LocalJob | None:
+    """Return the current job of a context. Any thread."""
+    return context.get(_CURRENT)
 
 
 def enter_job(job: TaskJob | LocalJob) -> None:

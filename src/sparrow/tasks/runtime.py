@@ -14,6 +14,7 @@ from sparrow.base.errors import InvalidArgument
 from sparrow.client.signals import listening
 from sparrow.client.worker import Shutdown, WorkerOptions, WorkerSet
 from sparrow.tasks.errors import TaskError
+from sparrow.tasks.hard_limits import Watchdog
 from sparrow.tasks.process_pool import ProcessPool
 from sparrow.tasks.worker import Counts, Executors, TaskWorker
 
@@ -53,13 +54,18 @@ class Runtime:
             raise InvalidArgument(f"concurrency is {concurrency}; it must be from 1 to {MAX_CONCURRENCY}")
         self.app = app
         self.counts = Counts()
-        self.is_stuck = False
-        """True if a thread did not end in its hard timeout: the process must be replaced."""
+        self.stuck = ""
+        """The reason, if a call did not end at its hard timeout: the process must be replaced."""
+        self.end_process: Callable[[str], object] | None = None
+        """Ends this process at once when a task blocks the event loop beyond its hard timeout; it
+        gets the reason. None: nothing is done then.
+        """
         self._concurrency = concurrency
         self._prefetch = prefetch
         self._has_delays = has_delays
         self._queues = self._chosen(queues)
         self._workers = WorkerSet()
+        self._task_workers: list[TaskWorker] = []
         self._shutdown: Shutdown | None = None
         self.when_working: Callable[[], None] = lambda: None
         """Called when the workers have been started."""
@@ -103,16 +109,21 @@ class Runtime:
         processes = ProcessPool(app, self._concurrency)
         loop = asyncio.get_running_loop()
         warming: asyncio.Task[None] | None = None
+        watchdog: Watchdog | None = None
         try:
             await _call_all(app.start_hooks)
             for schedule in app.schedules.values():
                 if schedule.task.settings.queue in self._queues:
                     await schedule.put(connection)
             warming = loop.create_task(self._warm(processes))
-            self._make_workers(connection, threads, processes)
+            executors = self._executors(threads, processes)
+            self._make_workers(connection, executors)
+            watchdog = self._watchdog(executors)
             self.when_working()
             await shutdown.run()
         finally:
+            if watchdog is not None:
+                watchdog.stop()
             # A thread cannot be interrupted; what it runs was released.
             threads.shutdown(wait=False, cancel_futures=True)
             if warming is not None:
@@ -133,11 +144,22 @@ class Runtime:
             except TaskError as error:
                 _logger.error("%s", error.text)  # noqa: TRY400 - the text has the traceback
 
-    def _make_workers(
-        self, connection: Connection, threads: ThreadPoolExecutor, processes: ProcessPool
-    ) -> None:
+    def _executors(self, threads: ThreadPoolExecutor, processes: ProcessPool) -> Executors:
         slots = asyncio.Semaphore(self._concurrency) if len(self._queues) > 1 else None
-        executors = Executors(threads, processes, slots, self._stuck)
+        return Executors(threads, processes, slots, self._stuck)
+
+    def _watchdog(self, executors: Executors) -> Watchdog | None:
+        """Start a watchdog if it has something to do."""
+        if self.end_process is None or not any(
+            task.is_async and task.settings.hard_timeout_s is not None for task in self.app.tasks.values()
+        ):
+            return None
+        loop = asyncio.get_running_loop()
+        watchdog = Watchdog(self.app, loop, executors.limits, self._task_workers, self.end_process)
+        watchdog.start()
+        return watchdog
+
+    def _make_workers(self, connection: Connection, executors: Executors) -> None:
         prefetch = self._prefetch or max(self._concurrency * PREFETCH_PER_CALL, _MIN_PREFETCH)
         for queue in self._queues:
             options = WorkerOptions(
@@ -145,22 +167,17 @@ class Runtime:
                 prefetch=max(prefetch, self._concurrency),
                 policy=self.app.settings_of(queue),
             )
-            self._workers.add(
-                TaskWorker(
-                    self.app,
-                    connection,
-                    queue,
-                    options,
-                    executors,
-                    self.counts,
-                    has_delays=self._has_delays,
-                )
+            worker = TaskWorker(
+                self.app, connection, queue, options, executors, self.counts, has_delays=self._has_delays
             )
+            self._workers.add(worker)
+            self._task_workers.append(worker)
 
     def _stuck(self, why: str) -> None:
         _logger.error("%s; this process takes no more jobs, and is replaced", why)
-        self.is_stuck = True
-        self.stop("hard timeout")
+        self.stuck = self.stuck or why
+        if self._shutdown is not None and not self._shutdown.is_stopping:
+            self.stop("hard timeout")
 
 
 async def _call_all(hooks: Sequence[Callable[[], object]]) -> None:

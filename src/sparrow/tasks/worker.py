@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+import time
 from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +37,7 @@ from sparrow.tasks.errors import (
     UnencodableResult,
     UnknownTask,
 )
+from sparrow.tasks.hard_limits import HardLimit, HardLimits
 from sparrow.tasks.jobs import TaskJob, enter_job
 from sparrow.tasks.results import JobOutcome, Result
 from sparrow.tasks.signature import result_as_json
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from sparrow.client.job import LeasedRecord
+    from sparrow.client.settlements import Part, SettlementKey
     from sparrow.tasks.connection import Connection
     from sparrow.tasks.interface import AnyTask, App
     from sparrow.tasks.process_pool import ProcessPool
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
 _FINAL: Final = (ArgumentsMisfit, UnencodableResult, ParentFailed, Reject)
 _UNKNOWN_DELAY_S: Final = 5.0
 _UNKNOWN_ATTEMPTS: Final = 5
+_LAST_WAIT_S: Final = 1.0
+"""The time that a call has to end after the cancellation at its hard limit."""
 
 
 class Executors:
@@ -66,12 +71,13 @@ class Executors:
         on_stuck: Callable[[str], None],
     ) -> None:
         """Combine them. `slots` limits the running jobs of all queues together; `on_stuck` is
-        called when a thread cannot be ended.
+        called when a call cannot be ended: the process must be replaced.
         """
         self.threads = threads
         self.processes = processes
         self.slots = slots
         self.on_stuck = on_stuck
+        self.limits = HardLimits()
 
 
 class Counts:
@@ -179,6 +185,8 @@ class TaskWorker(Worker):
         args, kwargs = task.signature.decode(value)
         if not task.is_async:
             return await self._in_thread(task, job, args, kwargs)
+        if options.hard_timeout_s is not None:
+            return await self._in_task(task, job, args, kwargs)
         if options.timeout_s is None:
             return await task.signature.call(job, args, kwargs)
         limit = asyncio.timeout(options.timeout_s)
@@ -203,20 +211,14 @@ class TaskWorker(Worker):
             self._executors.threads, run, _outcome_of, task.signature.call, job, args, kwargs
         )
         try:
-            await asyncio.wait([future], timeout=options.timeout_s)
+            soft_s, hard_s = options.timeout_s, options.hard_timeout_s
+            await asyncio.wait([future], timeout=hard_s if soft_s is None else soft_s)
             if not future.done():
-                assert options.timeout_s is not None
-                error = _too_long(options.timeout_s)
-                await self._keep_failure(job, task, error)
-                self._failed(job, error)
-                hard_s = options.hard_timeout_s
-                await asyncio.wait([future], timeout=None if hard_s is None else hard_s - options.timeout_s)
+                await self._give_up(task, job, _hard_limit(hard_s) if soft_s is None else _too_long(soft_s))
+                if soft_s is not None:
+                    await asyncio.wait([future], timeout=None if hard_s is None else hard_s - soft_s)
                 if not future.done():
-                    self._executors.on_stuck(
-                        f"the task {task.name!r} runs in a thread for more than its hard_timeout of "
-                        f"{hard_s:g} s"
-                    )
-                    await asyncio.wait([future])
+                    self._executors.on_stuck(_stuck_text(job, hard_s, "runs in a thread"))
                 return None
         finally:
             future.cancel()
@@ -224,6 +226,86 @@ class TaskWorker(Worker):
         if failure is not None:
             raise failure
         return returned
+
+    async def _in_task(
+        self, task: AnyTask, job: TaskJob, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run an async function with a hard limit, in an asyncio task of its own: one that ignores
+        its cancellation can be left behind.
+        """
+        assert self._loop is not None
+        options = task.settings
+        soft_s, hard_s = options.timeout_s, options.hard_timeout_s
+        assert hard_s is not None
+        call = self._loop.create_task(_awaited_outcome(task.signature.call(job, args, kwargs)))
+        limit = HardLimit(self, job, call, time.monotonic() + hard_s)
+        limits = self._executors.limits
+        limits.add(limit)
+        is_cancelled = False
+        try:
+            await asyncio.wait([call], timeout=hard_s if soft_s is None else soft_s)
+            if not call.done() and soft_s is not None:
+                is_cancelled = call.cancel()
+                await asyncio.wait([call], timeout=max(0.0, limit.ends_at - time.monotonic()))
+        except asyncio.CancelledError:  # the worker ends
+            call.cancel()
+            await asyncio.wait([call], timeout=max(0.0, limit.ends_at - time.monotonic()))
+            if not call.done():
+                self._executors.on_stuck(_stuck_text(job, hard_s, "ignores its cancellation"))
+            if not call.done() or call.cancelled():
+                raise
+        finally:
+            is_mine = limits.discard(limit)
+        if not is_mine:
+            await self._loop.create_future()  # the watchdog settles the job, and ends the process
+        if not call.done():
+            await self._end_hard(task, job, call, hard_s)
+            return None
+        if is_cancelled and call.cancelled():
+            assert soft_s is not None
+            raise _too_long(soft_s)
+        returned, failure = call.result()
+        if failure is not None:
+            raise failure
+        return returned
+
+    async def _end_hard(self, task: AnyTask, job: TaskJob, call: asyncio.Task[Any], hard_s: float) -> None:
+        """Nack a job at its hard limit and cancel its call, once more if it was cancelled before.
+        If the call does not end at that, the process is to be replaced.
+        """
+        call.cancel()
+        await self._give_up(task, job, _hard_limit(hard_s))
+        await asyncio.wait([call], timeout=_LAST_WAIT_S)
+        if not call.done():
+            self._executors.on_stuck(_stuck_text(job, hard_s, "ignores its cancellation"))
+
+    async def _give_up(self, task: AnyTask, job: TaskJob, error: TimeLimitExceeded) -> None:
+        """Let an attempt fail while its call still runs."""
+        await self._keep_failure(job, task, error)
+        self._failed(job, error)
+
+    def fail_blocked(self, job: TaskJob, error: TimeLimitExceeded) -> tuple[JobOutcome | None, Part | None]:
+        """Log the failure of a job that blocks the event loop. Return the outcome to keep first,
+        and the settlement, for another connection to make; None for what is not to be done. Any
+        thread.
+        """
+        if job.is_settled:
+            return None, None
+        outcome = self._final_outcome(job, self._app.tasks.get(job.task), error)
+        key = self._judge(job, error)
+        if key is None:
+            return outcome, None
+        offset = job.record.offset
+        return outcome, (job.lease.key_of(key, offset, offset), offset, offset, None)
+
+    def unconfirmed(self) -> tuple[str, list[Part]] | None:
+        """Return the ID of this worker's consumer, and settlements that the broker has not
+        confirmed; None if it has no leases. Any thread, while that of the loop is blocked.
+        """
+        consumer = self._consumer
+        if consumer is None or consumer.failure is not None:
+            return None
+        return consumer.consumer_id, consumer.unconfirmed()
 
     # ── compositions ──────────────────────────────────────────────────────────────────────────────
 
@@ -309,27 +391,32 @@ class TaskWorker(Worker):
 
     async def _keep_failure(self, job: TaskJob, task: AnyTask | None, error: Exception) -> None:
         """Keep the failure as the job's result, if it is the last one."""
+        outcome = self._final_outcome(job, task, error)
+        if outcome is not None:
+            await (await self._connection.publish_outcome(job.id, outcome))
+
+    def _final_outcome(self, job: TaskJob, task: AnyTask | None, error: Exception) -> JobOutcome | None:
+        """Count a failure. Return the result that the job has with it, if it is the last one."""
         self._counts.failed += 1
         is_kept = self._is_step(job) or (task is not None and task.settings.results)
         if not is_kept or job.is_settled or not self._is_last(job, error):
-            return
+            return None
         text = str(error) if isinstance(error, (Reject, *_FINAL)) else f"{type(error).__name__}: {error}"
-        outcome = JobOutcome("failed", task=job.task, error=text[:10_000], attempt=job.delivery_count)
-        await (await self._connection.publish_outcome(job.id, outcome))
+        return JobOutcome("failed", task=job.task, error=text[:10_000], attempt=job.delivery_count)
 
     def _is_last(self, job: TaskJob, error: BaseException) -> bool:
         if isinstance(error, Retry):
             return bool(job.attempts) and job.delivery_count >= job.attempts
         return self._gives_up(job, error)
 
-    def _failed(self, job: LeasedRecord, error: BaseException) -> None:
+    def _judge(self, job: LeasedRecord, error: BaseException) -> SettlementKey | None:
         if isinstance(error, Retry) and isinstance(job, TaskJob) and self._is_last(job, error):
             error = Reject(str(error) or "Retry, and this was the last attempt")
         elif isinstance(error, (*_FINAL, UnknownTask)) and self._gives_up(job, error):
             error = Reject(str(error))  # the text says it all, a traceback would add nothing
         if self._gives_up(job, error):
             self._counts.rejected += 1
-        super()._failed(job, error)
+        return super()._judge(job, error)
 
     def _new_attempts(self, policy: Mapping[str, Any]) -> Attempts:
         self._limit = policy.get("delivery_limit", 0)
@@ -383,6 +470,17 @@ def _too_long(timeout_s: float) -> TimeLimitExceeded:
     return TimeLimitExceeded(f"the task did not end within its timeout of {timeout_s:g} s")
 
 
+def _hard_limit(hard_s: float | None) -> TimeLimitExceeded:
+    return TimeLimitExceeded(f"the task did not end within its hard_timeout of {hard_s:g} s")
+
+
+def _stuck_text(job: TaskJob, hard_s: float | None, why: str) -> str:
+    return (
+        f"the task {job.task!r} {why} for more than its hard_timeout of {hard_s:g} s (job {job.id}, attempt "
+        f"{job.delivery_count})"
+    )
+
+
 def _why_not(parent: str, outcome: JobOutcome | None) -> str:
     if outcome is None:
         return (
@@ -400,5 +498,17 @@ def _outcome_of(
     """Return the result and the exception of a call. A future cannot carry StopIteration."""
     try:
         return call(job, args, kwargs), None
+    except BaseException as error:  # noqa: BLE001 - it is raised where the job is
+        return None, error
+
+
+async def _awaited_outcome(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """Return the result and the exception of a call. SystemExit raised in a task of its own would
+    stop the loop at once.
+    """
+    try:
+        return await awaitable, None
+    except asyncio.CancelledError:
+        raise
     except BaseException as error:  # noqa: BLE001 - it is raised where the job is
         return None, error

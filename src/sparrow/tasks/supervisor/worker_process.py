@@ -93,9 +93,6 @@ def main() -> int:
             return reporter.fail(error, is_permanent=not error.retriable)
         except Exception as error:  # noqa: BLE001 - hooks of the app are any code
             return reporter.fail(error, is_permanent=False)
-        if runtime.is_stuck:
-            sys.stdout.flush()
-            os._exit(FAILED)  # a thread that does not end must not keep the process
         return DONE
 
 
@@ -141,13 +138,25 @@ async def _work(
             runtime.stop("signal")
 
     connection_lock = loop.create_task(_report(runtime, reporter))
+
+    def end(why: str) -> None:
+        """End this process, although a call still runs in it."""
+        _count(runtime, reporter)
+        reporter.report.error = why
+        reporter.send()
+        sys.stdout.flush()
+        os._exit(FAILED)
+
     runtime.when_working = working
+    runtime.end_process = end
     try:
         await runtime.run(options.shutdown_timeout_s)
     finally:
         for task in (watching, connection_lock):
             task.cancel()
         await asyncio.wait([watching, connection_lock])
+        if runtime.stuck:  # the loop would wait for the call
+            end(runtime.stuck)
 
 
 async def _until_alone(connection: socket.socket) -> None:
@@ -158,11 +167,16 @@ async def _until_alone(connection: socket.socket) -> None:
 
 async def _report(runtime: Runtime, reporter: ReportSender) -> None:
     while True:
-        counts, report = runtime.counts, reporter.report
-        report.done, report.failed, report.rejected = counts.done, counts.failed, counts.rejected
-        report.running, report.rss_bytes = counts.running, rss_bytes()
+        _count(runtime, reporter)
         reporter.send()
         await asyncio.sleep(REPORT_INTERVAL_S)
+
+
+def _count(runtime: Runtime, reporter: ReportSender) -> None:
+    """Put the numbers of now into the report."""
+    counts, report = runtime.counts, reporter.report
+    report.done, report.failed, report.rejected = counts.done, counts.failed, counts.rejected
+    report.running, report.rss_bytes = counts.running, rss_bytes()
 
 
 def rss_bytes() -> int:
