@@ -98,12 +98,12 @@ def endless_thread() -> None:
     threading.Event().wait()
 
 
-@app.task(retries=0, hard_timeout="300ms", queue="quick")
+@app.task(retries=0, hard_timeout="300ms", queue="limited")
 def endless_thread_without_timeout() -> None:
     threading.Event().wait()
 
 
-@app.task(retries=1, backoff_delay="10ms", hard_timeout="500ms", queue="quick", results=True)
+@app.task(retries=1, backoff_delay="10ms", hard_timeout="500ms", queue="limited", results=True)
 async def blocking(path: str, spins: bool) -> int:
     """Block the event loop, by a loop of Python's or a call, in the first attempt. The jobs of
     `ending_before` have returned then, and the broker does not know.
@@ -119,14 +119,14 @@ async def blocking(path: str, spins: bool) -> int:
     return current_job().attempt
 
 
-@app.task(retries=0, queue="quick")
+@app.task(retries=0, queue="limited")
 async def ending_before(path: str) -> None:
     note(f"{path}.begun", "ending")
     await _ENDING.wait()
     note(path, "ending")
 
 
-@app.task(retries=1, backoff_delay="10ms", hard_timeout="500ms", queue="quick", results=True)
+@app.task(retries=1, backoff_delay="10ms", hard_timeout="500ms", queue="limited", results=True)
 async def starting_a_blocking_task() -> int:
     async def block() -> None:
         threading.Event().wait()
@@ -136,24 +136,24 @@ async def starting_a_blocking_task() -> int:
     return current_job().attempt
 
 
-@app.task(retries=0, hard_timeout="500ms", queue="quick", results=True)
+@app.task(retries=0, hard_timeout="500ms", queue="limited", results=True)
 async def blocking_always() -> None:
     threading.Event().wait()
 
 
-@app.task(retries=0, timeout="200ms", hard_timeout="500ms", queue="quick", results=True)
+@app.task(retries=0, timeout="200ms", hard_timeout="500ms", queue="limited", results=True)
 async def uncancellable() -> None:
     while True:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(60)
 
 
-@app.task(retries=0, hard_timeout="200ms", queue="quick", results=True)
+@app.task(retries=0, hard_timeout="200ms", queue="limited", results=True)
 async def too_long() -> None:
     await asyncio.sleep(60)
 
 
-@app.task(retries=0, timeout="100ms", hard_timeout="60s", queue="quick", results=True)
+@app.task(retries=0, timeout="100ms", hard_timeout="60s", queue="limited", results=True)
 async def cleaning(value: int) -> int:
     """Return after the cancellation."""
     with contextlib.suppress(asyncio.CancelledError):

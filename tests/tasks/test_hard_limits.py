@@ -19,7 +19,7 @@ from sparrow.testing import broker
 from sparrow.testing.running_broker import RunningBroker
 from tests.tasks import sample
 from tests.tasks.sample import app
-from tests.tasks.test_worker_command import Command, lines, send, send_task, statistics, until, working
+from tests.tasks.test_worker_command import Command, lines, send_task, until, working
 
 pytestmark = pytest.mark.slow
 
@@ -51,9 +51,19 @@ def failure(task: Any, *arguments: Any) -> str:
     return caught.value.error
 
 
+def send(path: Path, line: str, seconds: float = 0.0) -> None:
+    """Send a job to the queue of the tasks with limits. Its lease is longer than they block."""
+    send_task(sample.append.options(queue="limited"), str(path), line, seconds)
+
+
+def statistics(url: str) -> Any:
+    with sparrow.sync.connect(url) as client:
+        return client.admin.describe_queue("limited").statistics
+
+
 def dead_letters(url: str) -> list[str]:
     with sparrow.sync.connect(url) as client:
-        return [letter.error for letter in client.admin.dead_letters("quick")]
+        return [letter.error for letter in client.admin.dead_letters("limited")]
 
 
 def until_replaced(command: Command, first: int) -> None:
