@@ -284,3 +284,19 @@ def test_each_part_gets_its_own_result(offsets: list[int], refused: set[int], li
             ]
             settlements.handle_reply(Settled(settle.ref, failures), 0.0)
     assert {offset for offset, waiter in waiters.items() if waiter.outcome is None} == set(offsets) - refused
+
+
+def test_settlements_that_another_connection_must_make_are_those_without_a_confirmation() -> None:
+    settlements = Settlements(Reports())
+    for offset in (1, 2):
+        settlements.add(part(offset, QUIET))
+    settlements.build(deadline=10)
+    (sent,) = settlements.take(0)
+    settlements.add(part(3, QUIET, verb=NACK))
+    settlements.build(deadline=10)
+    settlements.add(part(4, QUIET, verb=EXTEND))
+    settlements.add(part(5, QUIET, verb=RELEASE))
+    found = settlements.unconfirmed()
+    assert [(key[0], first) for key, first, _, _ in found] == [(ACK, 1), (ACK, 2), (NACK, 3), (RELEASE, 5)]
+    settlements.handle_reply(Settled(sent.ref, []), 0)
+    assert [first for _, first, _, _ in settlements.unconfirmed()] == [3, 5]
