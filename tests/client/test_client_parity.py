@@ -20,7 +20,7 @@ ONLY_ASYNC = {
         "abandon", "alike", "failed", "failure", "pending_bytes", "room", "send_nowait",
         "settled", "too_large", "topic_gone",
     },
-    "Queue": {"abandon", "leased", "more", "prefetcher", "topic"},
+    "Queue": {"abandon", "leased", "more", "prefetcher", "take_over", "topic"},
     "Subscription": {
         "abandon", "advance", "connection_down", "connection_up", "forked", "member_id", "next_batch",
         "positions", "received", "session_ended", "writable",

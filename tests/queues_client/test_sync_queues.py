@@ -196,6 +196,7 @@ def test_the_queue_has_the_names_of_the_async_one() -> None:
         "leased",
         "more",
         "prefetcher",
+        "take_over",
         "topic",
     }
     for kind, blocking in ((sparrow.Job, sparrow.sync.Job), (sparrow.JobBatch, sparrow.sync.JobBatch)):

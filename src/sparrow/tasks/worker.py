@@ -249,7 +249,7 @@ class TaskWorker(Worker):
                 await asyncio.wait([call], timeout=max(0.0, limit.ends_at - time.monotonic()))
         except asyncio.CancelledError:  # the worker ends
             call.cancel()
-            await asyncio.wait([call], timeout=max(0.0, limit.ends_at - time.monotonic()))
+            await asyncio.wait([call], timeout=max(_LAST_WAIT_S, limit.ends_at - time.monotonic()))
             if not call.done():
                 self._executors.on_stuck(_stuck_text(job, hard_s, "ignores its cancellation"))
             if not call.done() or call.cancelled():
@@ -274,10 +274,12 @@ class TaskWorker(Worker):
         If the call does not end at that, the process is to be replaced.
         """
         call.cancel()
-        await self._give_up(task, job, _hard_limit(hard_s))
-        await asyncio.wait([call], timeout=_LAST_WAIT_S)
-        if not call.done():
-            self._executors.on_stuck(_stuck_text(job, hard_s, "ignores its cancellation"))
+        try:
+            await self._give_up(task, job, _hard_limit(hard_s))
+            await asyncio.wait([call], timeout=_LAST_WAIT_S)
+        finally:
+            if not call.done():
+                self._executors.on_stuck(_stuck_text(job, hard_s, "ignores its cancellation"))
 
     async def _give_up(self, task: AnyTask, job: TaskJob, error: TimeLimitExceeded) -> None:
         """Let an attempt fail while its call still runs."""
