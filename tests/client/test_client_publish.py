@@ -161,7 +161,10 @@ async def test_messages_without_a_key_fill_one_partition_at_a_time_and_all_of_th
         for i in range(800):
             await producer.send("t", b"%076d" % i)
     counts = Counter(m.partition for m in await everything(client, "t", 800))
-    assert counts == {0: 200, 1: 200, 2: 200, 3: 200}
+    assert counts.total() == 800
+    assert counts.keys() == {0, 1, 2, 3}
+    # A batch has 13 messages, and up to four times as many while the broker is behind.
+    assert max(counts.values()) - min(counts.values()) <= 4 * 13
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -92,8 +92,7 @@ class Child:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
-        if number in (signal.SIGTERM, signal.SIGKILL):
-            self.is_ending = self.is_ending or number == signal.SIGTERM
+        self.is_ending = self.is_ending or number in (signal.SIGTERM, signal.SIGINT)
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 

@@ -270,9 +270,10 @@ class Supervisor:
         if not is_second:
             self._kill_at += self.options.worker.shutdown_timeout_s
         for child in self.children:
-            # One that is replaced has had its first signal.
-            if is_second or not child.is_ending:
+            if not child.is_ending:  # one that is replaced has had its first signal
                 child.signal(signal.SIGTERM)
+            if is_second:  # not SIGTERM again: the system makes one of two that are pending
+                child.signal(signal.SIGINT)
 
     def _signalled(self, number: signal.Signals) -> None:
         word = "release what runs" if self.is_stopping else "finish what runs"
