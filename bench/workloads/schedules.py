@@ -10,8 +10,6 @@ import asyncio
 import contextlib
 import time
 
-import psutil
-
 import sparrow
 from bench.results import SYNCED, Measurement, Target
 from bench.server import server
@@ -50,16 +48,15 @@ async def _collect(client: sparrow.Client, late_ms: list[float], count: int = 0)
 
 async def _measure(url: str, pid: int, crons: list[str], seconds: float) -> tuple[float, list[float]]:
     """Return the share of a core that the schedules take, and how late each job was, in ms."""
-    process = psutil.Process(pid)
     late_ms: list[float] = []
     async with sparrow.connect(url) as client:
         await client.admin.create_queue("jobs", partitions=2)
-        idle = await share(process, 5)
+        idle = await share(pid, 5)
         await _put(client, len(crons), crons)
         collector = asyncio.ensure_future(_collect(client, late_ms))
         await asyncio.sleep(2)
         late_ms.clear()
-        busy = await share(process, seconds)
+        busy = await share(pid, seconds)
         collector.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await collector
