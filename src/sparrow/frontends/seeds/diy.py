@@ -84,6 +84,7 @@ class DiyConnection(SerialConnection[diy.Event]):
     def __init__(self, port: Port) -> None:
         self._decoder = diy.Decoder(port.settings.max_message_bytes)
         super().__init__(port, self._decoder)
+        self._is_drained = False
 
     def received(self, data: bytes) -> bool:
         self._decoder.receive_data(data)
@@ -116,6 +117,10 @@ class DiyConnection(SerialConnection[diy.Event]):
         try:
             while self._to_do:
                 await self._handle(self._to_do.popleft())
+            if self._is_drained:
+                await self._publish_queue.settled()
+                self.allow_clean_close()  # the client reads, and so misses the goodbye
+                self.close()
         except SparrowError as error:
             self.refuse(error.text)
         except BaseException:
@@ -186,12 +191,13 @@ class DiyConnection(SerialConnection[diy.Event]):
         self.close()
 
     def drained(self) -> None:
-        # Acknowledged records for this client are sent first, and its messages are published.
+        # Acknowledged records for this client are sent first, and its messages are published. A
+        # goodbye that the client did not ask for would confirm messages that nobody has read.
         if self._serving is not None:
-            publishes = [event for event in self._to_do if isinstance(event, diy.Publish)]
-            self._to_do = deque([*publishes, diy.Goodbye(b"")])
-        elif self.is_open:
-            self._say_goodbye()
+            self._to_do = deque(event for event in self._to_do if not isinstance(event, diy.Consume))
+            self._is_drained = True
+        else:
+            self.close()
 
     def _now_ns(self) -> int:
         return self.context.broker.clock.wall_ms() * _NS_PER_MS
