@@ -11,12 +11,11 @@ from urllib.parse import quote
 from sparrow.base.clock import Clock
 from sparrow.meta.sqlite import SqliteMetaStore
 from sparrow.server.config import ServerConfig
-from sparrow.server.engine import META_FILE
+from sparrow.server.engine import META_FILE, Stores
 from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.filesystem import write_all
 from sparrow.storage.local import LocalLogStore
 from sparrow.storage.options import StorageOptions
-from sparrow.storage.store import LogStore
 
 if TYPE_CHECKING:
     from sparrow.server.engine import OpenStores
@@ -66,11 +65,11 @@ def meta_store(fs: FaultyFileSystem, vfs: str, *, wal_bytes: int = 4 << 20) -> S
 def stores_on(fs: FaultyFileSystem, vfs: str) -> OpenStores:
     """Return the stores that a server opens instead of files."""
 
-    async def open_stores(config: ServerConfig, opening: AsyncExitStack) -> tuple[LogStore, SqliteMetaStore]:
+    async def open_stores(config: ServerConfig, opening: AsyncExitStack) -> Stores:
         logs = log_store(fs, None, config.storage)
         opening.push_async_callback(logs.close)
         meta = meta_store(fs, vfs)
         opening.push_async_callback(meta.close)
-        return logs, meta
+        return Stores(logs, meta)
 
     return open_stores
