@@ -16,60 +16,34 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.peers import jars as maven
 from bench.peers import kafka
 from bench.peers.daemon import NotInstalled
 from sparrow.testing import broker
+from tests.compat.programs import HERE, JavaPrograms, run, tool
 
-HERE = Path(__file__).parent
-TIMEOUT_S = 300
 DUMP = "kafka.tools.DumpLogSegments"
-
-
-def _tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise NotInstalled(f"{name} is not installed")
-    return found
-
-
-def _classpath() -> str:
-    """Return the class path of Kafka's own jars. Raise NotInstalled if they cannot be fetched."""
-    return ":".join(maven.fetched(maven.BROKER))
-
-
-def _run(*command: str, directory: Path = HERE) -> str:
-    """Return the standard output of a command that must succeed."""
-    ended = subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    if ended.returncode:
-        raise AssertionError(f"{command[0]} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
-    return ended.stdout
 
 
 def java(work: Path) -> str:
     """Run Kafka's Java clients, then Kafka's dump tool on the segments that Sparrow wrote for
     them.
     """
-    executable, compiler, jars = _tool("java"), _tool("javac"), _classpath()
-    programs = ("Compat", "ShareCompat", "TransactionCompat")
-    sources = [str(HERE / "java" / f"{each}.java") for each in programs]
-    _run(compiler, "-cp", jars, "-d", str(work), *sources)
+    names = ("Compat", "ShareCompat", "TransactionCompat")
+    programs = JavaPrograms.compiled([HERE / "java" / f"{each}.java" for each in names], work)
     data = work / "data"
     with broker(data_dir=str(data)) as running:
-        said = "".join(_run(executable, "-cp", f"{work}:{jars}", each, running.kafka) for each in programs)
-    return said + _dump(executable, jars, data)
+        said = "".join(run(*programs.command(each, running.kafka)) for each in names)
+    return said + _dump(programs, data)
 
 
-def _dump(executable: str, jars: str, data: Path) -> str:
+def _dump(programs: JavaPrograms, data: Path) -> str:
     """Have Kafka read every segment record by record and compare its indexes."""
     segments = sorted(str(each) for each in data.rglob("*.log") if each.stat().st_size)
     if not segments:
         raise AssertionError(f"no segments under {data}")
     indexes = [index for each in segments for index in _indexes(each)]
     files = ",".join(segments + indexes)
-    said = _run(executable, "-cp", jars, DUMP, "--deep-iteration", "--print-data-log", "--files", files)
+    said = run(*programs.command(DUMP, "--deep-iteration", "--print-data-log", "--files", files))
     wrong = [line for line in said.splitlines() if "isvalid: false" in line or "ismatch" in line.lower()]
     records = sum(line.startswith("| offset:") for line in said.splitlines())
     if wrong or not records:
@@ -87,7 +61,7 @@ def kafka_writes(work: Path) -> str:
     with kafka.node(work) as node:
         _produce(node.bootstrap, 300)
     segment = node.partition("compat", 0) / "00000000000000000000.log"
-    said = _run(sys.executable, "-m", "sparrow", "log", "dump", "--records", "--json", str(segment))
+    said = run(sys.executable, "-m", "sparrow", "log", "dump", "--records", "--json", str(segment))
     records = said.count('"value"')
     if records != 300:
         raise AssertionError(
@@ -109,28 +83,28 @@ def _produce(bootstrap: str, count: int) -> None:
 
 def go(work: Path) -> str:
     """Run franz-go (groups of both protocols, transactions), Sarama and kafka-go."""
-    compiler = _tool("go")
+    compiler = tool("go")
     program = work / "compat"
     try:
-        _run(compiler, "build", "-o", str(program), ".", directory=HERE / "go")
+        run(compiler, "build", "-o", str(program), ".", directory=HERE / "go")
     except AssertionError as error:
         if "proxy.golang.org" in str(error) or "dial tcp" in str(error):
             raise NotInstalled("Go's module proxy cannot be reached") from error
         raise
     with broker(data_dir=str(work / "data")) as running:
-        return _run(str(program), running.kafka)
+        return run(str(program), running.kafka)
 
 
 def node(work: Path) -> str:
     """Run KafkaJS."""
-    executable, npm = _tool("node"), _tool("npm")
+    executable, npm = tool("node"), tool("npm")
     shutil.copytree(HERE / "node", work, dirs_exist_ok=True)
     try:
-        _run(npm, "install", "--no-audit", "--no-fund", directory=work)
+        run(npm, "install", "--no-audit", "--no-fund", directory=work)
     except AssertionError as error:
         raise NotInstalled(f"KafkaJS cannot be fetched from npm: {error}") from error
     with broker(data_dir=str(work / "data")) as running:
-        return _run(executable, "kafkajs.js", running.kafka, directory=work)
+        return run(executable, "kafkajs.js", running.kafka, directory=work)
 
 
 PARTS: dict[str, Callable[[Path], str]] = {"java": java, "kafka": kafka_writes, "go": go, "node": node}

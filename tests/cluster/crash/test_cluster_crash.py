@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.peers.daemon import NotInstalled
 from tests.cluster.crash.cluster import Cluster
 from tests.cluster.crash.faults import FAULTS, deck, kill
 from tests.cluster.crash.s3_server import S3Server
@@ -19,6 +20,7 @@ from tests.cluster.postgres_server import start_postgres
 from tests.crash.faults import torment
 from tests.crash.loads import Load
 from tests.crash.loads.http import HttpPublisher
+from tests.crash.loads.java_producer import JavaProducer
 from tests.crash.loads.kafka import KafkaProducer, KafkaTransactions
 from tests.crash.loads.native import NativeGroup, NativeProducer
 from tests.crash.loads.queues import ParentedWorkers, QueueWorkers
@@ -32,9 +34,11 @@ RUNS = [min(ONE_RUN, ROUNDS - start) for start in range(0, ROUNDS, ONE_RUN)]
 pytestmark = pytest.mark.slow
 
 
-def loads(seed: int) -> Sequence[Load]:
-    """Return the loads. `KafkaCopies` is not among them: `send_offsets_to_transaction` does not
-    return when the group's coordinator is another broker than before (librdkafka #5511).
+def loads(seed: int, directory: Path) -> Sequence[Load]:
+    """Return the loads; Java's only where there is Java.
+
+    `KafkaCopies` is not among them: `send_offsets_to_transaction` does not return when the group's
+    coordinator is another broker than before (librdkafka #5511).
     """
     return [
         NativeProducer(),
@@ -44,7 +48,17 @@ def loads(seed: int) -> Sequence[Load]:
         HttpPublisher(),
         QueueWorkers(),
         ParentedWorkers(seed),
+        *java(directory / "java"),
     ]
+
+
+def java(directory: Path) -> Sequence[Load]:
+    """Return the load of the Java client, or none: print why it is missing."""
+    try:
+        return [JavaProducer(directory)]
+    except NotInstalled as reason:
+        print(f"\nthe rounds run without the Java client: {reason}")
+        return []
 
 
 @pytest.mark.timeout(240 + 60 * ONE_RUN)
@@ -55,8 +69,8 @@ async def test_promises_are_kept_whatever_fails(run: int, tmp_path: Path) -> Non
     postgres = start_postgres()
     s3 = S3Server(tmp_path / "s3")
     cluster, seed = Cluster(tmp_path, postgres, s3), SEED + run
-    chosen = loads(seed) if ROUNDS > 1 else [NativeProducer(), QueueWorkers(), HttpPublisher()]
     try:
+        chosen = loads(seed, tmp_path) if ROUNDS > 1 else [NativeProducer(), QueueWorkers(), HttpPublisher()]
         postgres.create("crash")
         await cluster.open("crash")
         faults = deck if ROUNDS > 1 else lambda _: iter([kill])
