@@ -61,6 +61,14 @@ def java(directory: Path) -> Sequence[Load]:
         return []
 
 
+def test_rounds_without_java_say_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert java(tmp_path / "java") == []
+    assert "the rounds run without the Java client: java is not installed" in capsys.readouterr().out
+
+
 @pytest.mark.timeout(240 + 60 * ONE_RUN)
 @pytest.mark.parametrize("run", range(len(RUNS)))
 async def test_promises_are_kept_whatever_fails(run: int, tmp_path: Path) -> None:
