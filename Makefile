@@ -79,7 +79,7 @@ test-cluster: setup  ## the broker's tests, those of Kafka's clients and of Spar
 cluster-simulation: setup  ## whole brokers in simulated time, with faults by seed (SEEDS=1000)
 	PYTHONHASHSEED=0 SPARROW_SIMULATION_SEEDS=$(SEEDS) $(BIN)/pytest tests/cluster/test_simulation.py -q -p no:randomly
 
-cluster-crash: setup  ## two brokers over PostgreSQL and S3 under load, with every fault of docs/cluster.md (ROUNDS=200)
+cluster-crash: setup  ## two brokers over PostgreSQL and S3 under load, with every fault of docs/cluster.md, Java's client too where it is installed (ROUNDS=200)
 	SPARROW_CLUSTER_ROUNDS=$(ROUNDS) $(BIN)/pytest tests/cluster/crash -q -s -p no:randomly -o timeout=36000
 
 fuzz: setup  ## changed batches through three decoders (FUZZ_BATCHES=100000); raw bytes into the Kafka frontend, coverage-guided (FUZZ_SECONDS=60; Linux on x86-64)
