@@ -5,10 +5,12 @@ DJANGO_SETTINGS_MODULE=django_site.settings python -m sparrow.integrations.djang
 
 import os
 
+import django
+
 SECRET_KEY = "only-an-example"  # noqa: S105 - as it says
 USE_TZ = True
 DATABASES: dict[str, dict[str, str]] = {}
-INSTALLED_APPS = ["django_tasks"]  # Django 6 has django.tasks of its own
+INSTALLED_APPS = [] if django.VERSION >= (6,) else ["django_tasks"]  # 6 has django.tasks
 TASKS = {
     "default": {
         "BACKEND": "sparrow.integrations.django.SparrowBackend",

@@ -15,25 +15,32 @@ ten steps) are kept by the broker. States and return values are in a topic. The 
     DJANGO_SETTINGS_MODULE=mysite.settings python -m sparrow.integrations.django --concurrency 4
 
 A task that fails is FAILED with its traceback, and is not repeated, as Django has it; a worker that
-dies is another matter: its tasks are delivered to others when their leases end. A job that names no
-task becomes a dead letter.
+dies is another matter: its tasks are delivered to others when their leases end. At SIGTERM it takes
+nothing new and finishes what runs; after the shutdown timeout it releases it, which does not count
+as a delivery. A job that names no task becomes a dead letter.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextvars
+import functools
+import logging
 import os
-import signal
 import socket
+import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from sparrow.client.client import Client, connect
-from sparrow.integrations.lease_keeper import LeaseKeeper
+from sparrow.client.policy import settings_of
+from sparrow.client.signals import listening
+from sparrow.client.worker import Reject, Shutdown, Worker, WorkerOptions, WorkerSet
 from sparrow.integrations.result_topic import KEPT_MS, ResultTopic
 from sparrow.sync.background import Background
 
@@ -228,77 +235,87 @@ class DjangoWorker:
 
     Args:
         backend: whose queues are taken from.
-        concurrency: tasks at a time.
+        concurrency: tasks at a time, over all queues.
+        shutdown_timeout_s: seconds that running tasks may take after a signal or `stop`.
     """
 
-    def __init__(self, backend: SparrowBackend, *, concurrency: int = 1) -> None:
+    def __init__(
+        self, backend: SparrowBackend, *, concurrency: int = 1, shutdown_timeout_s: float = 30.0
+    ) -> None:
         self._backend = backend
         self._concurrency = concurrency
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         self._free = asyncio.Semaphore(concurrency)
-        self._running: set[asyncio.Task[None]] = set()
-        self._stopped = asyncio.Event()
+        self._threads = ThreadPoolExecutor(concurrency, "sparrow django")
+        self._calls: set[asyncio.Future[None]] = set()
+        self._workers = WorkerSet()
+        self._shutdown = Shutdown(self._workers, shutdown_timeout_s)
 
-    def stop(self) -> None:
-        """Take nothing new; `run` ends when the running tasks are done. Loop thread only."""
-        self._stopped.set()
+    @property
+    def has_calls(self) -> bool:
+        """True while calls of tasks run; after `run` their jobs were released."""
+        return bool(self._calls)
+
+    def stop(self, reason: str = "stop") -> None:
+        """Take nothing new; `run` ends when the running tasks are done, or after the shutdown
+        timeout, when they are released. A second call releases them at once. Loop thread only.
+        """
+        self._shutdown.signalled(reason)
 
     async def run(self) -> None:
-        """Work until `stop`."""
-        backend, keeper = self._backend, LeaseKeeper()
-        keeper.start()
-        async with connect(backend.url, **backend.connect) as client:
-            results = backend.results(client)
-            loops = [
-                asyncio.create_task(self._take(client, f"{backend.prefix}{name}", results, keeper))
-                for name in sorted(backend.queues)
-            ]
-            stopped = asyncio.create_task(self._stopped.wait())
-            await asyncio.wait([*loops, stopped], return_when=asyncio.FIRST_COMPLETED)
-            for task in loops:
-                task.cancel()
-            ends = await asyncio.gather(*loops, return_exceptions=True)
-            if self._running:
-                await asyncio.wait(set(self._running))
-            stopped.cancel()
-            await results.close()
-            await keeper.stop()
-        for end in ends:
-            if isinstance(end, Exception):
-                raise end
+        """Work until `stop`, or in the main thread SIGTERM or SIGINT."""
+        backend, loop = self._backend, asyncio.get_running_loop()
+        try:
+            async with connect(backend.url, **backend.connect) as client:
+                results = backend.results(client)
+                for name in sorted(backend.queues):
+                    self._workers.add(self._worker(client, f"{backend.prefix}{name}", results))
+                with listening(lambda name: loop.call_soon_threadsafe(self.stop, name)):
+                    await self._shutdown.run()
+                await results.close()
+        finally:
+            # A thread cannot be interrupted; the job of its call was released.
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _take(self, client: Client, queue: str, results: ResultTopic, keeper: LeaseKeeper) -> None:
-        async with client.queue(queue, prefetch=self._concurrency, policy=self._backend.policy) as jobs:
-            async for job in jobs:
-                keeper.keep(job)
-                await self._free.acquire()
-                task = asyncio.create_task(self._work(job, results))
-                self._running.add(task)
-                task.add_done_callback(self._done)
+    def _worker(self, client: Client, queue: str, results: ResultTopic) -> Worker:
+        options = WorkerOptions(
+            concurrency=self._concurrency,
+            prefetch=self._concurrency,
+            policy=None if self._backend.policy is None else settings_of(self._backend.policy),
+        )
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self._free.release()
-        if not task.cancelled() and task.exception() is not None:
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": "a task of Django was not settled", "exception": task.exception()}
-            )
+        async def work(job: Job) -> None:
+            async with self._free:
+                if self._shutdown.is_stopping:
+                    job.release_nowait()  # it waited for tasks of other queues
+                else:
+                    await self._work(job, results)
+
+        return Worker(client.queue_with, queue, work, options)
 
     async def _work(self, job: Job, results: ResultTopic) -> None:
         try:
             stored, task = _read(job)
         except (msgspec.DecodeError, ImportError, TypeError) as error:
-            await job.reject(f"the message names no task: {error}")
-            return
+            raise Reject(f"the message names no task: {error}") from error
         now = timezone.now()
         stored.status = TaskResultStatus.RUNNING.value
         stored.started_at, stored.last_attempted_at = stored.started_at or now, now
         stored.worker_ids.append(self._name)
         await results.put(stored.id, msgspec.json.encode(stored))
-        await asyncio.to_thread(self._execute, task, stored)
+        await self._call(task, stored)
         stored.finished_at = timezone.now()
         await results.put(stored.id, msgspec.json.encode(stored))
-        await job.ack()
+
+    async def _call(self, task: Any, stored: StoredTask) -> None:
+        """Run a task in a thread. On cancellation its call goes on."""
+        context = contextvars.copy_context()
+        call = functools.partial(context.run, self._execute, task, stored)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        self._calls.add(future)
+        future.add_done_callback(self._calls.discard)
+        await asyncio.wait([future])
+        future.result()
 
     def _execute(self, task: Any, stored: StoredTask) -> None:
         """Run the function of a task; the outcome is in `stored`."""
@@ -336,14 +353,6 @@ def _read(job: Job) -> tuple[StoredTask, Any]:
     return stored, task
 
 
-async def _serve(backend: SparrowBackend, concurrency: int) -> None:
-    worker = DjangoWorker(backend, concurrency=concurrency)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop)
-    await worker.run()
-
-
 def main() -> None:
     """Run a worker for one backend of the settings."""
     import django
@@ -353,12 +362,26 @@ def main() -> None:
     )
     parser.add_argument("--backend", default="default", help="a key of TASKS")
     parser.add_argument("--concurrency", type=int, default=1, help="tasks at a time")
+    parser.add_argument(
+        "--shutdown-timeout",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds that running tasks may take after SIGTERM, before they are released (30)",
+    )
     options = parser.parse_args()
     django.setup()
     backend = task_backends[options.backend]
     if not hasattr(backend, "results"):
         parser.error(f"the backend {options.backend!r} of TASKS is no SparrowBackend")
-    asyncio.run(_serve(backend, options.concurrency))
+    worker = DjangoWorker(
+        backend, concurrency=options.concurrency, shutdown_timeout_s=options.shutdown_timeout
+    )
+    asyncio.run(worker.run())
+    if worker.has_calls:  # Python would wait for their threads; their jobs are delivered to others
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":
