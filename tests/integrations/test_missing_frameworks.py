@@ -11,7 +11,7 @@ BLOCKED = """
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {blocked!r}:
+        if any(f"{{name}}.".startswith(f"{{each}}.") for each in {blocked!r}):
             raise ImportError(f"No module named {{name}}")
 sys.meta_path.insert(0, Missing())
 try:
@@ -30,7 +30,7 @@ except ImportError as error:
         ("fastapi", ["fastapi"], "fastapi"),
         ("faststream", ["faststream"], "faststream"),
         ("django", ["django"], "django-tasks"),
-        ("django", ["django_tasks"], "django-tasks"),
+        ("django", ["django.tasks", "django_tasks"], "django-tasks"),
     ],
 )
 def test_the_error_names_the_package(module: str, blocked: list[str], package: str) -> None:
