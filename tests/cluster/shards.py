@@ -84,7 +84,7 @@ class ShardBench:
     async def _retake(self, node: int) -> Taken:
         while True:
             try:
-                taken = await self.ledger.take(0, node)
+                taken = await self.ledger.retake(0, node)
             except LedgerUnavailable:
                 continue
             if taken is None:

@@ -112,3 +112,8 @@ async def test_while_an_earlier_session_holds_the_lock_each_renewal_is_trusted_s
 def test_no_answer_is_out_of_date_after_a_pause_in_which_the_session_ended() -> None:
     """A seed in which an owner refused a batch by what it knew before its pause."""
     World(20297).run()
+
+
+def test_an_owner_whose_shard_another_had_meanwhile_does_not_take_it_again_for_its_own() -> None:
+    """A seed in which an owner woke up after two others had owned the shard and let it go."""
+    World(60051).run()

@@ -245,6 +245,23 @@ class LedgerConformance:
             assert ledger.holds_lock
             assert {each.id: each for each in (await ledger.status()).nodes}[node].is_connected
 
+    async def test_a_shard_that_another_node_had_meanwhile_is_not_taken_again(
+        self, connect: Connect, age_nodes: AgeNodes
+    ) -> None:
+        old, new = await connect(), await connect()
+        owner, other = await joined(old), await joined(new, "b")
+        first = await taken(old, owner)
+        again = await old.retake(0, owner)
+        assert again is not None
+        assert (again.epoch, again.seq) == (first.epoch + 1, first.seq)
+        await age_nodes()
+        second = await taken(new, other)
+        assert await old.retake(0, owner) is None
+        assert await new.release(0, second.epoch)
+        assert await old.retake(0, owner) is None, (
+            "it is free, and has commits that its former owner never saw"
+        )
+
     async def test_an_old_object_is_not_committed(self, connect: Connect) -> None:
         ledger = await connect()
         epoch = (await taken(ledger, await joined(ledger))).epoch

@@ -260,6 +260,15 @@ class Ledger(Protocol):
         """
         ...
 
+    async def retake(self, shard: int, node: int) -> Taken | None:
+        """Take the node's own shard again, behind a commit that is under way. Return None if
+        another node has taken it, also if that one has let it go again by now.
+
+        Raises:
+            LedgerUnavailable: it may have been taken.
+        """
+        ...
+
     async def release(self, shard: int, epoch: int) -> bool:
         """Let a shard go under the next epoch. Return False if it was not owned under `epoch`.
 

@@ -198,6 +198,15 @@ class MemoryLedger:
         found = None if node is None else self.state.nodes.get(node)
         return found is not None and found.expires_at_ms > self.state.clock.wall_ms()
 
+    async def retake(self, shard: int, node: int) -> Taken | None:
+        await self._arrive()
+        row = self.state.shards[shard]
+        if row.owner != node:
+            return None
+        row.epoch += 1
+        await self._respond()
+        return Taken(row.epoch, row.seq)
+
     async def release(self, shard: int, epoch: int) -> bool:
         await self._arrive()
         row = self.state.shards[shard]

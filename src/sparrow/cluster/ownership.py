@@ -282,11 +282,12 @@ class Ownership:
         """Take the own shard again, as often as the ledger does not answer.
 
         Raises:
-            NotOwner: another node has it.
+            NotOwner: another node has it, or had it in the meantime: this one knows nothing of its
+                commits.
         """
         while True:
             try:
-                taken = await self._ledger.take(self._shard, self.node)
+                taken = await self._ledger.retake(self._shard, self.node)
             except LedgerUnavailable:
                 await asyncio.sleep(RETRY_S)
                 continue

@@ -304,6 +304,14 @@ class PostgresLedger:
         )
         return None if row is None else Taken(row["epoch"], row["seq"])
 
+    async def retake(self, shard: int, node: int) -> Taken | None:
+        row = await self._fetch_row(
+            "UPDATE sparrow.shard SET epoch = epoch + 1 WHERE id = $1 AND owner = $2 RETURNING epoch, seq",
+            shard,
+            node,
+        )
+        return None if row is None else Taken(row["epoch"], row["seq"])
+
     async def release(self, shard: int, epoch: int) -> bool:
         row = await self._fetch_row(
             "UPDATE sparrow.shard SET owner = NULL, epoch = epoch + 1, handover = NULL, released_by = owner "
