@@ -207,6 +207,35 @@ async def report() -> int:
     return job.attempt
 
 
+@app.task(results=True, retries=0)
+async def read(path: str) -> str:
+    """Report progress, and wait for a line of a pipe."""
+    current_job().progress(0.4, "reading")
+    return await asyncio.to_thread(first_line, path)
+
+
+@app.task(results=True, retries=0)
+def read_in_thread(path: str) -> str:
+    current_job().progress(0.4, "reading")
+    return first_line(path)
+
+
+@app.task(results=True, retries=0, executor="process", queue="processes")
+def read_in_process(path: str) -> str:
+    current_job().progress(0.4, "reading")
+    return first_line(path)
+
+
+@app.task(results=True, retries=0)
+async def look_at_own_result(*, job: sparrow.TaskJob) -> list[str]:
+    """Return the ID of the job's result, and the progress that its sender sees."""
+    job.progress(0.25, "a quarter")
+    async with asyncio.timeout(60):
+        while (found := await job.result.progress()).state == "waiting":
+            await asyncio.sleep(0.02)
+    return [job.result.id, found.text]
+
+
 @app.task(queue="quick", retries=4)
 async def append(path: str, line: str, seconds: float = 0.0) -> None:
     """Note the attempt, work for some time, and write a line."""
@@ -214,6 +243,11 @@ async def append(path: str, line: str, seconds: float = 0.0) -> None:
         note(f"{path}.begun", line)
         await asyncio.sleep(seconds)
     note(path, line)
+
+
+def first_line(path: str) -> str:
+    with Path(path).open() as file:
+        return file.readline()
 
 
 def note(path: str, line: str) -> None:

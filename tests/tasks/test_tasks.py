@@ -18,7 +18,7 @@ from sparrow.base.errors import InvalidArgument, NotLeased
 from sparrow.tasks import ArgumentsMisfit, TaskError, TaskFailed, TaskJob, UnencodableResult, chain
 from sparrow.tasks.in_process import TestRun
 from sparrow.tasks.jobs import LocalJob
-from sparrow.tasks.results import ensure_topic
+from sparrow.tasks.results import JobOutcome, ensure_topic
 from sparrow.tasks.runtime import Runtime
 from sparrow.tasks.wire import IdSource, created_ms, header_of
 from tests.tasks import sample
@@ -259,6 +259,53 @@ async def test_progress_is_seen_and_a_task_without_results_says_so(run: TestRun)
     assert await result.get(30) == 1
     with pytest.raises(TaskError, match="keeps no results; declare it with results=True"):
         await (await sample.append.send("/dev/null", "x")).get(1)
+
+
+@pytest.mark.parametrize("task", [sample.read, sample.read_in_thread, sample.read_in_process])
+async def test_fraction_and_text_of_progress_are_seen_while_the_task_runs(
+    task: Any, run: TestRun, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    result = await task.send(str(pipe))
+    with pipe.open("r+b", buffering=0) as end:
+        draining = asyncio.create_task(run.drain(timeout=60))
+        async with asyncio.timeout(60):
+            while (found := await result.progress()).state == "waiting":
+                await asyncio.sleep(0.02)
+        assert (found.state, found.fraction, found.text, found.attempt) == ("running", 0.4, "reading", 1)
+        end.write(b"the end\n")
+        assert await result.get(30) == "the end\n"
+        await draining
+    found = await result.progress()
+    assert (found.state, found.fraction) == ("done", 1.0)
+
+
+async def test_a_task_sees_its_own_result_as_its_sender_does(run: TestRun) -> None:
+    result = await sample.look_at_own_result.send()
+    await run.drain()
+    assert await result.get(30) == [result.id, "a quarter"]
+
+
+async def test_progress_that_comes_while_a_reader_begins_is_seen(
+    run: TestRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = await app.connection()
+    result = await sample.report.send()
+    offsets = connection.client.admin.offsets
+    is_published = False
+
+    async def publishing(topic: str, start: Any) -> Any:
+        nonlocal is_published
+        found = await offsets(topic, start)
+        if not is_published:
+            is_published = True
+            await (await connection.publish_outcome(result.id, JobOutcome("running", fraction=0.4)))
+        return found
+
+    monkeypatch.setattr(connection.client.admin, "offsets", publishing)
+    found = await result.progress()
+    assert (found.state, found.fraction) == ("running", 0.4)
 
 
 async def test_a_rate_limits_all_workers_together() -> None:

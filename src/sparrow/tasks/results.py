@@ -202,8 +202,9 @@ class ResultReader:
     async def _offset_at(self, since_ms: int) -> int:
         """Return the first offset that was appended at a time or later; 0 is the beginning."""
         start = datetime.fromtimestamp(since_ms / 1000, UTC) if since_ms else "beginning"
+        end = await self._end()  # first: a record that comes between the two is read
         offset = (await self._client.admin.offsets(self._topic, start))[0].offset
-        return offset if offset >= 0 else await self._end()
+        return offset if offset >= 0 else end
 
     async def _reach(self, offset: int) -> None:
         """Wait until the tail has read everything before an offset."""
