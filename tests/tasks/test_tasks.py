@@ -407,6 +407,27 @@ async def test_a_topic_of_results_that_exists_is_not_created_again(
         await ensure_topic(run.client, "other", 86_400_000)
 
 
+async def test_results_are_kept_in_a_compacted_topic_for_the_time_of_the_app() -> None:
+    local = sparrow.Tasks("kept", results_ttl="2h")
+
+    @local.task(results=True)
+    async def greet() -> str:
+        return "hello"
+
+    async with local.testing(reserve_bytes=0) as run:
+        result = await greet.send()
+        await run.drain()
+        assert await result.get(30) == "hello"
+        config = {
+            entry.name: entry.value
+            for entry in (await run.client.admin.describe_topic(local.results_topic)).config
+        }
+    assert local.results_topic == "kept.results"
+    assert set(config["cleanup.policy"].split(",")) == {"compact", "delete"}
+    assert config["retention.ms"] == "7200000"
+    assert config["message.timestamp.type"] == "LogAppendTime"  # a sender's clock decides nothing
+
+
 async def test_a_plain_task_replies_and_settles_from_its_thread() -> None:
     local = sparrow.Tasks("asked")
 
