@@ -201,6 +201,20 @@ async def request_of_sender(change: str) -> str:
 
 
 @app.task(results=True, retries=0)
+def request_in_thread(change: str) -> str:
+    before = REQUEST.get("none")
+    REQUEST.set(change)
+    return before
+
+
+@app.task(results=True, retries=0, executor="process", queue="processes")
+def request_in_process(change: str) -> str:
+    before = REQUEST.get("none")
+    REQUEST.set(change)
+    return before
+
+
+@app.task(results=True, retries=0)
 async def report() -> int:
     job = current_job()
     job.progress(0.4, "reading")

@@ -172,11 +172,16 @@ async def test_tasks_in_processes_run_there_and_are_interrupted_killed_and_repla
     assert {letter.delivery_count for letter in await run.dead_letters("processes")} == {1, 2}
 
 
-async def test_context_variables_travel_with_the_job_and_do_not_reach_the_next_one(run: TestRun) -> None:
+@pytest.mark.parametrize(
+    "task", [sample.request_of_sender, sample.request_in_thread, sample.request_in_process]
+)
+async def test_context_variables_travel_with_the_job_and_do_not_reach_the_next_one(
+    task: Any, run: TestRun
+) -> None:
     token = REQUEST.set("request 7")
-    first = await sample.request_of_sender.send("changed")
+    first = await task.send("changed")
     REQUEST.reset(token)
-    others = [await sample.request_of_sender.send("changed") for _ in range(20)]
+    others = [await task.send("changed") for _ in range(20)]
     await run.drain(concurrency=1)
     assert await first.get(30) == "request 7"
     assert {await each.get(30) for each in others} == {"none"}
