@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -396,6 +397,25 @@ async def test_a_schedule_of_the_broker_sends_the_jobs_of_a_task() -> None:
         described = await run.client.admin.describe_schedule("clock.tick")
         assert described.name == "clock.tick"
     assert set(seen) == {7}
+
+
+async def test_a_cron_line_with_its_time_zone_reaches_the_broker() -> None:
+    local = sparrow.Tasks("mornings")
+
+    @local.schedule("30 9 * * mon-fri", time_zone="Europe/Berlin", arguments={"number": 7})
+    @local.task(priority=6)
+    async def greet(number: int) -> None: ...
+
+    async with local.testing(reserve_bytes=0) as run:
+        await greet.send(1)
+        await run.drain()
+        found = await run.client.admin.describe_schedule("mornings.greet")
+    assert (found.cron, found.time_zone, found.every_ms) == ("30 9 * * mon-fri", "Europe/Berlin", 0)
+    assert (found.queue, found.value, found.priority) == ("mornings", '{"number":7}', 6)
+    assert ("task", "greet") in found.headers
+    times = [datetime.fromtimestamp(at_ms / 1000, ZoneInfo("Europe/Berlin")) for at_ms in found.next_ms]
+    assert [(each.hour, each.minute) for each in times] == [(9, 30)] * 5
+    assert all(each.weekday() < 5 for each in times)
 
 
 async def test_a_topic_of_results_that_exists_is_not_created_again(
