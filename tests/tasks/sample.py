@@ -259,6 +259,16 @@ async def append(path: str, line: str, seconds: float = 0.0) -> None:
     note(path, line)
 
 
+@app.task(queue="limited")
+async def note_from_limited(path: str) -> None:
+    note(path, "limited")
+
+
+@app.task
+async def note_from_sample(path: str) -> None:
+    note(path, "sample")
+
+
 def first_line(path: str) -> str:
     with Path(path).open() as file:
         return file.readline()

@@ -124,10 +124,10 @@ def send_task(task: Any, *arguments: Any) -> None:
     asyncio.run(sending())
 
 
-def statistics(url: str) -> Any:
-    """Return the statistics of the queue."""
+def statistics(url: str, queue: str = "quick") -> Any:
+    """Return the statistics of a queue."""
     with sparrow.sync.connect(url) as client:
-        return client.admin.describe_queue("quick").statistics
+        return client.admin.describe_queue(queue).statistics
 
 
 def lines(path: Path) -> list[str]:
@@ -256,6 +256,19 @@ def test_a_stopped_supervisor_costs_its_processes_nothing(running: RunningBroker
         assert command.pids() == [pid]
     assert "has reported nothing" not in command.log
     assert lines(path) == [f"job-{number} 1" for number in range(3)]
+
+
+def test_a_worker_of_some_queues_takes_their_jobs_alone(running: RunningBroker, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    send_task(sample.note_from_sample, str(path))
+    with working(running.url, tmp_path, "--queues", "quick,limited") as command:
+        command.until_working()
+        send(path, "quick")
+        send_task(sample.note_from_limited, str(path))
+        until(lambda: sorted(lines(path)) == ["limited 1", "quick 1"], f"both jobs\n{command.log}")
+    assert len(lines(path)) == 2
+    left = statistics(running.url, "sample")
+    assert (left.ready, left.delivered) == (1, 0)
 
 
 @pytest.mark.parametrize(
