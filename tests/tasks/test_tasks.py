@@ -373,6 +373,24 @@ async def test_a_text_is_free_again_after_its_window(run: TestRun) -> None:
         await asyncio.sleep(0.02)
 
 
+async def test_unique_for_of_a_task_is_how_long_a_text_is_remembered() -> None:
+    local = sparrow.Tasks("briefly")
+
+    @local.task(unique_for="1s")
+    async def greet() -> None: ...
+
+    async with local.testing(reserve_bytes=0) as run:
+        began = time.monotonic()
+        first = await greet.options(unique="ann").send()
+        ids = [first.id]
+        async with asyncio.timeout(60):
+            while ids[-1] == first.id:
+                ids.append((await greet.options(unique="ann").send()).id)
+                await asyncio.sleep(0.02)
+        assert time.monotonic() - began > 0.9
+        assert await run.drain() == 2
+
+
 async def test_a_schedule_of_the_broker_sends_the_jobs_of_a_task() -> None:
     local = sparrow.Tasks("clock")
     seen: list[int] = []
