@@ -269,6 +269,14 @@ async def note_from_sample(path: str) -> None:
     note(path, "sample")
 
 
+@app.task(queue="quick", retries=4)
+async def append_when_told(path: str, line: str, pipe: str) -> None:
+    """Note the attempt, wait for a line of a pipe, and write a line."""
+    note(f"{path}.begun", line)
+    await asyncio.to_thread(first_line, pipe)
+    note(path, line)
+
+
 def first_line(path: str) -> str:
     with Path(path).open() as file:
         return file.readline()

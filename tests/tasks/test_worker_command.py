@@ -258,6 +258,45 @@ def test_a_stopped_supervisor_costs_its_processes_nothing(running: RunningBroker
     assert lines(path) == [f"job-{number} 1" for number in range(3)]
 
 
+def busy_process(command: Command) -> int:
+    """Wait until a process runs a job, and return its ID."""
+    (pid,) = until(
+        lambda: [each["pid"] for each in command.status().get("processes", []) if each["running"]],
+        f"a busy process\n{command.log}",
+    )
+    return int(pid)
+
+
+@pytest.mark.parametrize("ended", ["one process by SIGTERM", "the supervisor by SIGKILL", "the broker"])
+def test_a_job_that_runs_when_something_ends_is_done_once_in_its_first_attempt(
+    ended: str, running: RunningBroker, tmp_path: Path
+) -> None:
+    path, pipe = tmp_path / "out", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with working(running.url, tmp_path, "--processes", "2") as command, pipe.open("r+b", buffering=0) as end:
+        command.until_working(2)
+        send_task(sample.append_when_told, str(path), "told", str(pipe))
+        busy = busy_process(command)
+        until(lambda: lines(tmp_path / "out.begun"), "the start")
+        if ended == "one process by SIGTERM":
+            os.kill(busy, signal.SIGTERM)
+            until(lambda: "what runs may finish" in command.log, f"the signal\n{command.log}")
+        elif ended == "the supervisor by SIGKILL":
+            command.process.kill()
+            until(lambda: "signal='no supervisor'" in command.log, f"the processes see it\n{command.log}")
+        else:
+            running.kill()
+            running.restart()
+        end.write(b"\n")
+        until(lambda: lines(path), f"the job\n{command.log}")
+        until(lambda: statistics(running.url).unfinished == 0, f"the acknowledgement\n{command.log}")
+        if ended != "the broker":
+            until(lambda: not Path(f"/proc/{busy}").exists(), f"the end of the process\n{command.log}")
+        assert lines(path) == lines(tmp_path / "out.begun") == ["told 1"]
+        found = statistics(running.url)
+        assert (found.acknowledged, found.redelivered, found.dead) == (1, 0, 0)
+
+
 def test_a_worker_of_some_queues_takes_their_jobs_alone(running: RunningBroker, tmp_path: Path) -> None:
     path = tmp_path / "out"
     send_task(sample.note_from_sample, str(path))
