@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import kombu.pools
@@ -15,6 +19,7 @@ from celery.contrib.testing.worker import start_worker
 import sparrow.sync
 from sparrow.integrations.kombu import due_of, name_of
 from sparrow.testing.running_broker import RunningBroker
+from tests.integrations.conftest import EXAMPLES
 
 pytestmark = [
     pytest.mark.slow,
@@ -62,6 +67,37 @@ def test_tasks_canvas_delays_retries_and_dead_letters_work(broker: RunningBroker
             assert letter.reason
     with sparrow.sync.connect(broker.url) as client:
         assert client.admin.describe_queue("celery").statistics.leased == 0
+
+
+def test_the_command_with_its_default_pool_runs_canvas_and_eta(
+    broker: RunningBroker, celery_app: Any, tmp_path: Path
+) -> None:
+    add = celery_app.add
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "celery", "-A", "celery_app", "worker", "-c", "2",
+             "--without-gossip", "--without-mingle"],
+            cwd=EXAMPLES, stdout=file, stderr=file, env={**os.environ, "SPARROW_URL": broker.url},
+        )  # fmt: skip
+    try:
+        eta = datetime.now(UTC) + timedelta(seconds=1)
+        later = add.apply_async((1, 1), eta=eta)
+        assert add.delay(2, 3).get(timeout=WAIT_S) == 5, log.read_text()
+        assert chain(add.s(1, 2), add.s(10)).delay().get(timeout=WAIT_S) == 13
+        assert sorted(group(add.s(n, n) for n in range(4)).delay().get(timeout=WAIT_S)) == [0, 2, 4, 6]
+        assert chord([add.s(n, 1) for n in range(3)])(celery_app.total.s()).get(timeout=WAIT_S) == 6
+        assert later.get(timeout=WAIT_S) == 2
+        assert datetime.now(UTC) >= eta
+        worker.terminate()
+        assert worker.wait(WAIT_S) == 0, log.read_text()
+    finally:
+        worker.kill()
+        worker.wait()
+    assert "(prefork)" in log.read_text()
+    with sparrow.sync.connect(broker.url) as client:
+        statistics = client.admin.describe_queue("celery").statistics
+        assert (statistics.unfinished, statistics.redelivered, statistics.dead) == (0, 0, 0)
 
 
 def test_a_connection_that_ends_releases_its_messages(broker: RunningBroker, celery_app: Any) -> None:
