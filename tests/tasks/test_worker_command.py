@@ -24,7 +24,7 @@ import pytest
 import sparrow
 from sparrow.testing import broker
 from sparrow.testing.running_broker import RunningBroker
-from tests.tasks import sample
+from tests.tasks import paced, sample
 from tests.tasks.sample import app
 
 pytestmark = pytest.mark.slow
@@ -373,3 +373,22 @@ def test_reload_replaces_the_processes_when_a_file_changes(running: RunningBroke
     finally:
         process.terminate()
         process.wait(30)
+
+
+def test_a_rate_is_that_of_all_processes_together(running: RunningBroker, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+
+    async def sending() -> None:
+        async with paced.app:
+            await paced.step.send_many([(str(path),) for _ in range(60)])
+
+    paced.app.url = running.url
+    asyncio.run(sending())
+    paced.app.url = None  # type: ignore[assignment]
+    with working(running.url, tmp_path, "--processes", "2", "-c", "1", target="tests.tasks.paced:app"):
+        until(lambda: has_lines(path, 60), "all jobs")
+    begun = [each.split() for each in lines(path)]
+    assert len({pid for pid, _ in begun}) == 2
+    times = sorted(float(at) for _, at in begun)
+    # a burst of 2, then 20 a second: each of two processes for itself would need half of that
+    assert times[-1] - times[0] > 2.5
