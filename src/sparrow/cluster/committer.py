@@ -44,6 +44,7 @@ from sparrow.cluster.errors import NotOwner, ObjectsUnavailable, OutcomeUnknown
 from sparrow.cluster.ledger import Commit, EntryRow
 from sparrow.cluster.manifest import VERSION, CommitManifest, LogRun, RunBuilder, encode_manifest
 from sparrow.cluster.payloads import CommitPayload
+from sparrow.cluster.settlement import settle_future
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -251,9 +252,7 @@ class ShardCommitter:
             raise Overloaded(
                 f"{self._waiting_bytes} bytes wait to be committed to {self._ledger.location}; try again"
             )
-        if not self._tasks:
-            loop = asyncio.get_running_loop()
-            self._tasks = [loop.create_task(self._seal_groups()), loop.create_task(self._commit_groups())]
+        self._start()
         self._waiting_bytes += size_bytes
         group = self._open
         if group.size_bytes >= self._options.seal_bytes and len(self._in_flight) < MAX_IN_FLIGHT:
@@ -283,6 +282,40 @@ class ShardCommitter:
         group.payload_bytes += size_bytes
         group.added_at = self._clock.monotonic()
         return group
+
+    def _start(self) -> None:
+        if not self._tasks:
+            loop = asyncio.get_running_loop()
+            self._tasks = [loop.create_task(self._seal_groups()), loop.create_task(self._commit_groups())]
+
+    async def replace(
+        self, runs: Sequence[tuple[CommittedLog, RunBuilder]], *, is_object: bool = False
+    ) -> None:
+        """Put runs in the place of committed ones of the same offsets, in one commit. What becomes
+        an object is uploaded before it gets in line, so that publishes do not wait for it.
+
+        Args:
+            is_object: the runs become an object, whatever their size.
+
+        Raises:
+            ObjectsUnavailable: they must become an object, and the object store is away.
+            all that a commit raises; nothing has changed then.
+        """
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        group = Group([(log, run, True) for log, run in runs], is_object=is_object)
+        group.payload_bytes = sum(len(run.data) for _, run in runs)
+        group.settlements.append(settle_future(done, None))
+        if is_object and self.objects_failure is not None:
+            raise self.objects_failure
+        self._prepare(group)
+        if group.uploaded is not None and not await group.uploaded and is_object:
+            raise self.objects_failure or ObjectsUnavailable("the object store was away; try again")
+        if self.failure is not None:
+            raise type(self.failure)(self.failure.text)
+        self._start()
+        self._waiting_bytes += group.size_bytes
+        self._put_in_line(group)
+        await done
 
     def add_entries(
         self, puts: Sequence[EntryRow], deletes: Sequence[tuple[bytes, bytes]], settle: Settle
@@ -333,7 +366,12 @@ class ShardCommitter:
 
     def _seal_open(self) -> None:
         group, self._open = self._open, Group()
-        self._seal(group)
+        if self._prepare(group):
+            self._last_upload_at = self._clock.monotonic()
+            self._upload_rate.add(len(group.payload))
+        self._put_in_line(group)
+
+    def _put_in_line(self, group: Group) -> None:
         self._in_flight.append(group)
         self._sealed.put_nowait(group)
 
@@ -368,18 +406,18 @@ class ShardCommitter:
         growth = max(1.0, self._upload_rate.bytes_per_s() / options.linger_grows_at)
         return min(options.linger_s * growth, max(options.linger_s, options.max_linger_s))
 
-    def _seal(self, group: Group) -> None:
+    def _prepare(self, group: Group) -> bool:
+        """Join the payload, and begin to upload it if it becomes an object. Return True if so."""
         runs = group.runs
         group.payload = runs[0][1].data if len(runs) == 1 else b"".join([run.data for _, run, _ in runs])
         size = len(group.payload)
         fits = not group.is_object and size <= self._options.inline_bytes and self._budget.has(size)
         if not size or fits or self.objects_failure is not None:
-            return
+            return False
         group.key_ms = self._clock.wall_ms()
         group.key = object_key("w", group.key_ms)
-        self._last_upload_at = self._clock.monotonic()
-        self._upload_rate.add(size)
         group.uploaded = asyncio.get_running_loop().create_task(self._upload(group))
+        return True
 
     async def _upload(self, group: Group) -> bool:
         """Upload the payload. Return False if it goes into the row instead."""

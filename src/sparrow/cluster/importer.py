@@ -291,7 +291,7 @@ class DirectoryImport:
     def _run_of(self, target: _ImportedLog, base: int, size_bytes: int, offsets: int) -> RunBuilder:
         """Return the run that takes the next batch. Runs meet, also where compaction left holes."""
         run = target.run
-        if run is not None and not run.is_full(size_bytes, offsets):
+        if run is not None and not run.is_full(size_bytes, run.end + offsets):
             return run
         if run is not None:
             run.end = base

@@ -132,7 +132,7 @@ class ObjectLog:
     def _run_of(self, group: Group, header: BatchHeader, offset: int) -> RunBuilder:
         """Return the run of the group that takes a batch."""
         run = group.last_runs.get(self.content)
-        if run is None or run.is_full(header.size_bytes, header.last_offset_delta + 1):
+        if run is None or run.is_full(header.size_bytes, run.end + header.last_offset_delta + 1):
             run = RunBuilder(self._state.entry.number, offset, self.config.index_interval_bytes)
             group.runs.append((self.content, run, False))
             group.last_runs[self.content] = run

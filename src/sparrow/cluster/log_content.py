@@ -7,7 +7,7 @@ begun runs to its end.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -16,7 +16,6 @@ from sparrow.cluster.log_entries import LogEntry, epochs_row, log_row
 from sparrow.cluster.manifest import STAMP_BYTES, RunBuilder
 from sparrow.cluster.piece_reader import PieceReader
 from sparrow.cluster.pieces import Piece
-from sparrow.cluster.settlement import settle_future
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from sparrow.storage.store import LogConfig, LogId
 
 T = TypeVar("T")
-BATCHES_AT_ONCE: Final = 64
-"""Batches that are merged in one step of the loop: some tenths of a millisecond."""
 
 
 class LogContent:
@@ -144,11 +141,7 @@ class LogContent:
             all that a commit raises; nothing has changed then.
         """
         runs = self.runs_of(pieces, batches)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        group = self.resources.committer.admit_batches(sum(len(run.data) for run in runs))
-        group.runs += [(self, run, True) for run in runs]
-        group.settlements.append(settle_future(done, None))
-        await done
+        await self.resources.committer.replace([(self, run) for run in runs])
 
     def runs_of(
         self, pieces: Sequence[Piece], batches: Iterable[tuple[BatchHeader, bytes]]
@@ -160,8 +153,8 @@ class LogContent:
         return row.end(pieces[-1].end)
 
     async def merged(self, pieces: Sequence[Piece]) -> list[RunBuilder]:
-        """Return runs that have all batches of neighbouring pieces, and let other tasks run
-        meanwhile.
+        """Return runs that have all batches of neighbouring pieces, byte for byte, and let other
+        tasks run meanwhile.
 
         Raises:
             ObjectMissing, ObjectsUnavailable, LedgerUnavailable, CorruptStoredBatch
@@ -171,10 +164,8 @@ class LogContent:
             if not piece.run.length:
                 continue
             data = await self.reader.read(piece)
-            for number, (header, at) in enumerate(self.reader.walk(piece, data)):
-                row.add(header, data[at : at + header.size_bytes])
-                if number % BATCHES_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+            row.add_run(piece.run, data, self.reader.starts(piece, data))
+            await asyncio.sleep(0)
         return row.end(pieces[-1].end)
 
 
@@ -190,12 +181,21 @@ class RunRow:
 
     def add(self, header: BatchHeader, data: memoryview) -> None:
         """Append a batch, which has its offset."""
-        run = self._runs[-1]
-        if run.is_full(header.size_bytes, header.last_offset_delta + 1):
-            run.end = header.base_offset
-            run = RunBuilder(self._log, header.base_offset, self._interval_bytes)
-            self._runs.append(run)
+        run = self._run_for(header.base_offset, header.size_bytes, header.next_offset)
         run.add_stamped(header, bytes(data[:STAMP_BYTES]), data, header.base_offset)
+
+    def add_run(self, run: LogRun, data: memoryview, starts: Iterable[tuple[int, int]]) -> None:
+        """Append all batches of a run; see `RunBuilder.add_run`."""
+        self._run_for(run.base, run.length, run.end).add_run(run, data, starts)
+
+    def _run_for(self, base: int, size_bytes: int, end: int) -> RunBuilder:
+        """Return the run for what has these offsets: the last one, or a new one."""
+        run = self._runs[-1]
+        if run.is_full(size_bytes, end):
+            run.end = base
+            run = RunBuilder(self._log, base, self._interval_bytes)
+            self._runs.append(run)
+        return run
 
     def end(self, offset: int) -> list[RunBuilder]:
         """Return the runs, the last of which ends at `offset`."""

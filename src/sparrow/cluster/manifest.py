@@ -32,7 +32,7 @@ from sparrow.cluster.errors import LedgerRefused
 from sparrow.records.batch import HEADER_BYTES, parse_header, stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from sparrow.records.batch import BatchHeader
 
@@ -133,11 +133,7 @@ class RunBuilder:
 
     def add_stamped(self, header: BatchHeader, stamped: bytes, data: memoryview, base: int) -> None:
         """Append a batch; `stamped` are its first 16 bytes, `data` all of them."""
-        position = len(self.data)
-        if position - self._last_point > self._interval_bytes:
-            self._points.append(base - self.base)
-            self._points.append(position)
-            self._last_point = position
+        self._note_start(base, len(self.data))
         self.data += stamped
         self.data += data[STAMP_BYTES:]
         self.end = base + header.last_offset_delta + 1
@@ -146,9 +142,30 @@ class RunBuilder:
             self._producers += stamped
             self._producers += data[STAMP_BYTES:] if header.is_control else data[STAMP_BYTES:HEADER_BYTES]
 
-    def is_full(self, size_bytes: int, offsets: int) -> bool:
-        """Return True if another batch begins a new run."""
-        is_too_wide = self.end - self.base + offsets > 0xFFFFFFFF
+    def add_run(self, run: LogRun, data: memoryview, starts: Iterable[tuple[int, int]]) -> None:
+        """Append all batches of another run of the log, as they are.
+
+        Args:
+            starts: (base offset, position in `data`) of each.
+        """
+        begin = len(self.data)
+        for base, position in starts:
+            self._note_start(base, begin + position)
+        self.data += data
+        self.end = run.end
+        self.max_timestamp = max(self.max_timestamp, run.max_timestamp)
+        self._producers += run.producers
+
+    def _note_start(self, base: int, position: int) -> None:
+        """Note that a batch begins here: a point, if the last one is far enough away."""
+        if position - self._last_point > self._interval_bytes:
+            self._points.append(base - self.base)
+            self._points.append(position)
+            self._last_point = position
+
+    def is_full(self, size_bytes: int, end: int) -> bool:
+        """Return True if so many bytes with offsets before `end` begin a new run."""
+        is_too_wide = end - self.base > 0xFFFFFFFF
         return bool(self.data) and (len(self.data) + size_bytes > MAX_RUN_BYTES or is_too_wide)
 
     def build(self, position: int, *, replaces: bool = False) -> LogRun:

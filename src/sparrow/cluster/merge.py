@@ -11,19 +11,16 @@ An idle cluster merges nothing: each payload is merged into an object that is la
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sparrow.base.errors import StorageFailed
-from sparrow.cluster.settlement import settle_future
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from sparrow.cluster.committer import ShardCommitter
+    from sparrow.cluster.committer import CommittedLog, ShardCommitter
     from sparrow.cluster.log_content import LogContent
+    from sparrow.cluster.manifest import RunBuilder
     from sparrow.cluster.pieces import Piece
 
 SMALL_OBJECT_BYTES: Final = 1 << 20
@@ -116,20 +113,12 @@ async def _merge_group(group: Sequence[_Stretch], committer: ShardCommitter) -> 
         stretches = [
             (log, pieces) for log, pieces in group if not log.is_closed and _are_neighbours(log, pieces)
         ]
-        runs = []
+        runs: list[tuple[CommittedLog, RunBuilder]] = []
         for log, pieces in stretches:
             runs += [(log, run) for run in await log.merged(pieces)]
         if not runs:
             return 0
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        if committer.objects_failure is not None:
-            raise StorageFailed("nothing is merged while the object store is away")
-        found = committer.admit_batches(sum(len(run.data) for _, run in runs))
-        found.runs += [(log, run, True) for log, run in runs]
-        found.is_object = True
-        found.settlements.append(settle_future(done, None))
-        await done
+        await committer.replace(runs, is_object=True)
     return sum(len(pieces) for _, pieces in stretches)
 
 

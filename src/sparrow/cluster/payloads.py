@@ -90,8 +90,8 @@ class PayloadCache:
     def forget(self, payload: CommitPayload) -> None:
         """Forget a payload that is not used any more."""
         with self._lock:
-            for key in [key for key in self._blocks if key[0] == payload.seq]:
-                self._size -= len(self._blocks.pop(key))
+            for number, _, _ in _blocks_of(payload, 0, payload.size_bytes):
+                self._size -= len(self._blocks.pop((payload.seq, number), b""))
 
     def maybe_read(self, payload: CommitPayload, position: int, length: int) -> memoryview | None:
         """Return bytes of a payload, or None if not all are in memory."""

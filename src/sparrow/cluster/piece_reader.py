@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import CorruptBatch, CorruptStoredBatch
-from sparrow.records.batch import HEADER_BYTES, parse_header
+from sparrow.records.batch import HEADER_BYTES, parse_header, start_of
 from sparrow.storage.damage import Damage
 
 if TYPE_CHECKING:
@@ -68,6 +68,21 @@ class PieceReader:
                 raise self._corrupt(piece, f"a batch at byte {position} does not end inside its run")
             yield header, position
             position += header.size_bytes
+
+    def starts(self, piece: Piece, data: memoryview) -> Iterator[tuple[int, int]]:
+        """Iterate over (base offset, position) of the batches of a piece: as `walk`, and quicker.
+
+        Raises:
+            CorruptStoredBatch: the bytes are no batches.
+        """
+        position, end = 0, len(data)
+        while position < end:
+            try:
+                base, size_bytes = start_of(data, position)
+            except CorruptBatch as error:
+                raise self._corrupt(piece, error.text) from None
+            yield base, position
+            position += size_bytes
 
     def _corrupt(self, piece: Piece, problem: str) -> CorruptStoredBatch:
         """Record damaged bytes that a read met. Return the error for the reader."""
