@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparrow.base.clock import ManualClock
-from sparrow.cluster.clock import MAX_ROUND_TRIP_S, LedgerClock
+from sparrow.cluster.clock import MAX_QUESTIONS, MAX_ROUND_TRIP_S, LedgerClock
 from sparrow.cluster.ledger_model import LedgerState, MemoryLedger
 from tests.cluster.simulation.world import World
 
@@ -11,7 +11,9 @@ LEDGER_MS = 1_800_000_000_000
 
 
 class SlowLedger(MemoryLedger):
-    """Its first answers take some seconds; its time is that of the middle."""
+    """Its first answers take some seconds; its time is that of the middle of those that take one at
+    most, and of the end of others.
+    """
 
     def __init__(self, machine: ManualClock, ledger_clock: ManualClock, seconds: list[float]) -> None:
         super().__init__(LedgerState(ledger_clock))
@@ -21,15 +23,16 @@ class SlowLedger(MemoryLedger):
 
     async def now_ms(self) -> int:
         self.asked += 1
-        half = self._seconds.pop(0) / 2
-        for clock in (self._machine, self.state.clock):
-            assert isinstance(clock, ManualClock)
-            clock.advance(half)
+        took_s = self._seconds.pop(0)
+        self._advance(took_s / 2 if took_s <= 1 else took_s)
         found = await super().now_ms()
+        self._advance(took_s / 2 if took_s <= 1 else 0)
+        return found
+
+    def _advance(self, seconds: float) -> None:
         for clock in (self._machine, self.state.clock):
             assert isinstance(clock, ManualClock)
-            clock.advance(half)
-        return found
+            clock.advance(seconds)
 
 
 async def test_wall_time_is_that_of_the_ledger_and_goes_on_without_it() -> None:
@@ -49,6 +52,18 @@ async def test_answers_that_took_long_are_asked_for_again() -> None:
     await clock.read(ledger)
     assert ledger.asked == 3
     assert clock.wall_ms() == ledger_clock.wall_ms()
+
+
+async def test_the_quickest_of_slow_answers_counts_only_where_no_time_is_known() -> None:
+    machine, ledger_clock = ManualClock(), ManualClock(LEDGER_MS)
+    ledger = SlowLedger(machine, ledger_clock, [3.0, 1.0, 2.0, 3.0, 4.0])
+    clock = LedgerClock(machine, machine.monotonic)
+    await clock.read(ledger)
+    assert ledger.asked == MAX_QUESTIONS
+    assert clock.wall_ms() == ledger_clock.wall_ms()
+    ledger_clock.advance(5.0)  # the ledger's time jumps, and no answer is quick enough to tell
+    await clock.read(SlowLedger(machine, ledger_clock, [1.0] * MAX_QUESTIONS))
+    assert clock.wall_ms() == ledger_clock.wall_ms() - 5000
 
 
 def test_leases_end_in_time_though_the_clocks_of_machines_jump() -> None:

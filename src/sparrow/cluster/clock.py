@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_ROUND_TRIP_S: Final = 0.5
 """An answer of the ledger that took longer says too little about its time."""
+MAX_QUESTIONS: Final = 5
+"""After so many answers that took longer, the quickest is better than none."""
 
 
 class LedgerClock:
@@ -33,22 +35,28 @@ class LedgerClock:
     def __init__(self, machine: Clock | None = None, now: Callable[[], float] = boot_time) -> None:
         self.monotonic = (machine or SystemClock()).monotonic
         self._now = now
-        self._zero_ms = 0.0
-        """The ledger's time when `now` was zero."""
+        self._zero_ms: float | None = None
+        """The ledger's time when `now` was zero; None before the first answer."""
 
     async def read(self, ledger: Ledger) -> None:
         """Ask the ledger for its time, again while answers take long.
 
+        If all of them do, the quickest counts where no time is known yet; else what is known stays.
+
         Raises:
             LedgerUnavailable
         """
-        while True:
+        answers: list[tuple[float, float]] = []
+        for _ in range(MAX_QUESTIONS):
             asked_at = self._now()
             ledger_ms = await ledger.now_ms()
             answered_at = self._now()
-            if answered_at - asked_at <= MAX_ROUND_TRIP_S:
-                self._zero_ms = ledger_ms - 500 * (asked_at + answered_at)
-                return
+            answers.append((answered_at - asked_at, ledger_ms - 500 * (asked_at + answered_at)))
+            if answers[-1][0] <= MAX_ROUND_TRIP_S:
+                break
+        took_s, zero_ms = min(answers)
+        if took_s <= MAX_ROUND_TRIP_S or self._zero_ms is None:
+            self._zero_ms = zero_ms
 
     def wall_ms(self) -> int:
-        return int(self._zero_ms + self._now() * 1000)
+        return int((self._zero_ms or 0.0) + self._now() * 1000)
