@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparrow.base.clock import ManualClock
@@ -24,30 +25,41 @@ from tests.conformance.log_store import ORDERS
 from tests.repetitions import repetitions
 from tests.storage.batches import kept, numbered, read_batches
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 OTHER = LogId("orders", ORDERS.topic_id, 1)
 AT_ONCE = MergeOptions(max_rows=0)
 HOUR_MS = 3_600_000
+STEPS = ["a", "b", "both", "large", "merge", "retention"]
 
 
 @settings(max_examples=repetitions(25))
 @given(
-    seed=st.lists(st.sampled_from(["a", "b", "both", "merge", "retention"]), min_size=3, max_size=25),
+    seed=st.lists(
+        st.sampled_from(["a", "b", "both", "large", "merge", "retention"]), min_size=3, max_size=25
+    ),
     inline=st.sampled_from([0, 200, 1 << 16]),
+    small=st.sampled_from([200, 1 << 20]),
 )
-def test_merging_changes_no_batch(seed: list[str], inline: int) -> None:
+@example(["a", "large", "a", "merge", "a"], 200, 200)
+def test_merging_changes_no_batch(seed: list[str], inline: int, small: int) -> None:
     async def run() -> None:
+        options = MergeOptions(small_object_bytes=small, min_bytes=0, max_rows=0)
         bench = ShardBench(options=CommitOptions(inline_bytes=inline, linger_s=0.0))
         shard = bench.open()
-        config = LogConfig(retention_ms=-1, retention_bytes=700)
+        config = LogConfig(retention_ms=-1, retention_bytes=1500)
         logs = {"a": shard.logs.open(ORDERS, config), "b": shard.logs.open(OTHER, config)}
         for number, what in enumerate(seed):
             if what == "merge":
                 before = {name: (await read_batches(log), log.size_bytes) for name, log in logs.items()}
-                await merge(shard.logs.contents(), shard.committer, 0, MergeOptions(max_rows=0, min_bytes=0))
+                await merge(shard.logs.contents(), shard.committer, 0, options)
                 assert {n: (await read_batches(log), log.size_bytes) for n, log in logs.items()} == before
             elif what == "retention":
                 for log in logs.values():
                     await log.enforce_retention(0)
+            elif what == "large":
+                await kept(logs["a"], numbered(number, 3, 100))
             else:
                 chosen = [log for name, log in logs.items() if what in (name, "both")]
                 await asyncio.gather(*(log.append([numbered(number, 3)]) for log in chosen))
@@ -83,6 +95,78 @@ async def test_many_small_commits_become_one_object_and_their_rows_go() -> None:
     await kept(log, numbered(50))
     assert len(bench.state.shards[0].wal) == 2
     assert (await read_batches(log))[:-1] == before
+    await shard.close()
+
+
+async def test_large_payloads_between_small_ones_stay() -> None:
+    bench = ShardBench(options=CommitOptions(linger_s=0.0))
+    shard = bench.open()
+    log = shard.logs.open(ORDERS, LogConfig())
+    large = [numbered(number, 2, 100_000) for number in range(6)]
+    for _ in range(3):
+        await kept(log, numbered(0))
+        await kept(log, numbered(1))
+        await kept(log, *large)
+    before = await read_batches(log)
+    contents = list(shard.logs.contents())
+    assert await merge(contents, shard.committer, 0, AT_ONCE) == 6
+    assert await read_batches(log) == before
+    sizes = [piece.payload.size_bytes >= MergeOptions().small_object_bytes for piece in contents[0].pieces]
+    assert sizes.count(False) == 3
+    await kept(log, numbered(2))  # it removes the rows that the merge let go
+    await shard.close()
+    shard = bench.open()
+    log = shard.logs.open(ORDERS, LogConfig())
+    assert (await read_batches(log))[:-1] == before
+    await shard.close()
+
+
+async def test_a_damaged_piece_is_left_alone_and_its_neighbours_are_merged() -> None:
+    bench = ShardBench(options=CommitOptions(inline_bytes=0, linger_s=0.0))
+    shard = bench.open()
+    log = shard.logs.open(ORDERS, LogConfig())
+    for number in range(9):
+        await kept(log, numbered(number))
+    await shard.close()
+    name = bench.state.shards[0].wal[5][0].object_key or ""
+    bench.content[name] = bench.content[name][:-1] + bytes([bench.content[name][-1] ^ 1])
+    shard = bench.open()
+    log = shard.logs.open(ORDERS, LogConfig())
+    other = shard.logs.open(OTHER, LogConfig())
+    for number in range(3):
+        await kept(other, numbered(number))
+    contents = list(shard.logs.contents())
+    assert await merge(contents, shard.committer, 0, MergeOptions(min_bytes=0)) == 3, "the other log's"
+    assert await merge(contents, shard.committer, 0, MergeOptions(min_bytes=0)) == 9, "and the neighbours"
+    assert [(piece.base, piece.end, piece.is_damaged) for piece in contents[0].pieces] == [
+        (0, 4, False), (4, 5, True), (5, 9, False),
+    ]  # fmt: skip
+    assert [damage.first for damage in shard.logs.damages.known()] == [4]
+    assert (await log.read(5, 1 << 20)).next_offset == 9
+    await shard.close()
+
+
+async def test_a_publish_does_not_wait_for_the_upload_of_a_merge() -> None:
+    bench = ShardBench(options=CommitOptions(linger_s=0.0))
+    shard = bench.open()
+    log = shard.logs.open(ORDERS, LogConfig())
+    for number in range(20):
+        await kept(log, numbered(number))
+    put, may_end, begun = shard.committer._objects.put, asyncio.Event(), asyncio.Event()
+
+    async def slow_put(key: str, parts: Sequence[bytes | memoryview]) -> None:
+        begun.set()
+        await may_end.wait()
+        await put(key, parts)
+
+    shard.committer._objects.put = slow_put  # type: ignore[method-assign]
+    merging = asyncio.create_task(merge(shard.logs.contents(), shard.committer, 0, AT_ONCE))
+    await begun.wait()
+    await kept(log, numbered(20))
+    assert not merging.done()
+    may_end.set()
+    assert await merging == 20
+    assert len(await read_batches(log)) == 21
     await shard.close()
 
 

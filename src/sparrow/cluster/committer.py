@@ -93,7 +93,7 @@ class CommittedLog(Protocol):
         ...
 
     def replaced(self, runs: Sequence[LogRun], payload: CommitPayload) -> None:
-        """Neighbouring runs are kept, which replace earlier ones."""
+        """Runs are kept, which replace earlier ones of the same offsets."""
         ...
 
     def uncommitted(self) -> None:
@@ -291,8 +291,8 @@ class ShardCommitter:
     async def replace(
         self, runs: Sequence[tuple[CommittedLog, RunBuilder]], *, is_object: bool = False
     ) -> None:
-        """Put runs in the place of committed ones of the same offsets, in one commit. What becomes
-        an object is uploaded before it gets in line, so that publishes do not wait for it.
+        """Put runs in the place of committed ones of the same offsets, in one commit. Their object
+        is uploaded before they get in line, so that publishes do not wait for it.
 
         Args:
             is_object: the runs become an object, whatever their size.

@@ -7,11 +7,11 @@ begun runs to its end.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from sparrow.base.errors import OffsetOutOfRange
+from sparrow.base.errors import CorruptStoredBatch, OffsetOutOfRange
 from sparrow.cluster.log_entries import LogEntry, epochs_row, log_row
 from sparrow.cluster.manifest import STAMP_BYTES, RunBuilder
 from sparrow.cluster.piece_reader import PieceReader
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sparrow.storage.store import LogConfig, LogId
 
 T = TypeVar("T")
+BATCHES_AT_ONCE: Final = 256
+"""Batches that are checked in one step of the loop: some tenths of a millisecond."""
 
 
 class LogContent:
@@ -164,9 +166,21 @@ class LogContent:
             if not piece.run.length:
                 continue
             data = await self.reader.read(piece)
-            row.add_run(piece.run, data, self.reader.starts(piece, data))
+            row.add_run(piece.run, data, await self._starts_of(piece, data))
             await asyncio.sleep(0)
         return row.end(pieces[-1].end)
+
+    async def _starts_of(self, piece: Piece, data: memoryview) -> list[tuple[int, int]]:
+        starts = []
+        try:
+            for start in self.reader.starts(piece, data):
+                starts.append(start)
+                if len(starts) % BATCHES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        except CorruptStoredBatch:
+            piece.is_damaged = True
+            raise
+        return starts
 
 
 class RunRow:

@@ -2,18 +2,22 @@
 
 Small payloads are what group commit makes where little is published: rows of the ledger with their
 bytes, and small objects. They are merged when there is enough of them, or rows are old, so that the
-ledger stays small, and reading old records takes few requests. Batches stay as they are, byte for
-byte. One commit puts the new runs of all logs of a group in the place of the old ones; the rows
-that are of no use any more go with the next.
+ledger stays small, and reading old records takes few requests. Batches are checked, and stay as
+they are, byte for byte; a piece with a damaged one is left alone. One commit puts the new runs of
+all logs of a group in the place of the old ones; the rows that are of no use any more go with the
+next.
 
 An idle cluster merges nothing: each payload is merged into an object that is large, or old, once.
 """
 
 from __future__ import annotations
 
+import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import CorruptStoredBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from sparrow.cluster.manifest import RunBuilder
     from sparrow.cluster.pieces import Piece
 
-SMALL_OBJECT_BYTES: Final = 1 << 20
+_LOG = logging.getLogger(__name__)
 MERGED_BYTES: Final = 8 << 20
 """Size at which a merged object is complete."""
 
@@ -32,6 +36,8 @@ MERGED_BYTES: Final = 8 << 20
 class MergeOptions:
     """Conditions of merging; sizes in bytes, times in milliseconds."""
 
+    small_object_bytes: int = 1 << 20
+    """Larger objects stay as they are."""
     min_bytes: int = 16 << 20
     """Small payloads of this size together are merged."""
     max_rows: int = 1000
@@ -48,8 +54,9 @@ async def merge(
     Raises:
         all that reading and committing raise; what was committed by then stays.
     """
-    found = _small(logs)
-    if not _is_worth(found, now_ms, options or MergeOptions()):
+    options = options or MergeOptions()
+    found = _small(logs, options.small_object_bytes)
+    if not _is_worth(found, now_ms, options):
         return 0
     merged = 0
     for group in _groups(found):
@@ -61,14 +68,15 @@ _Stretch = tuple["LogContent", "list[Piece]"]
 """Neighbouring pieces of a log."""
 
 
-def _small(logs: Iterable[LogContent]) -> list[_Stretch]:
+def _small(logs: Iterable[LogContent], small_object_bytes: int) -> list[_Stretch]:
     """Return all neighbouring pieces whose payloads are small."""
     found: list[_Stretch] = []
     for log in logs:
         stretch: list[Piece] = []
         for piece in log.pieces:
             payload = piece.payload
-            if payload.object_key is None or payload.size_bytes < SMALL_OBJECT_BYTES:
+            is_small = payload.object_key is None or payload.size_bytes < small_object_bytes
+            if is_small and not piece.is_damaged:
                 stretch.append(piece)
             elif stretch:
                 found.append((log, stretch))
@@ -114,12 +122,18 @@ async def _merge_group(group: Sequence[_Stretch], committer: ShardCommitter) -> 
             (log, pieces) for log, pieces in group if not log.is_closed and _are_neighbours(log, pieces)
         ]
         runs: list[tuple[CommittedLog, RunBuilder]] = []
+        merged = 0
         for log, pieces in stretches:
-            runs += [(log, run) for run in await log.merged(pieces)]
+            try:
+                runs += [(log, run) for run in await log.merged(pieces)]
+            except CorruptStoredBatch as error:
+                _LOG.warning("a damaged piece is not merged: %s", error.text)
+                continue
+            merged += len(pieces)
         if not runs:
             return 0
         await committer.replace(runs, is_object=True)
-    return sum(len(pieces) for _, pieces in stretches)
+    return merged
 
 
 def _are_neighbours(log: LogContent, pieces: Sequence[Piece]) -> bool:

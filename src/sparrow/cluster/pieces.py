@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """A run that is part of a log, and the payload that has it."""
+    """A run that is part of a log, and the payload that has it.
+
+    Attributes:
+        is_damaged: merging found a batch in it that cannot be read.
+    """
 
     run: LogRun
     payload: CommitPayload
+    is_damaged: bool = False
 
     @property
     def base(self) -> int:
@@ -99,9 +104,20 @@ class PieceList:
         return gone
 
     def replace(self, runs: Sequence[LogRun], payload: CommitPayload) -> list[Piece]:
-        """Put neighbouring runs in the place of the pieces between their base and their end. Return
-        those pieces.
+        """Put runs in the place of the pieces of the same offsets. Return those pieces.
+
+        Each stretch of neighbouring runs begins and ends where pieces do; pieces between two
+        stretches stay.
         """
+        gone: list[Piece] = []
+        first = 0
+        for number, run in enumerate(runs, 1):
+            if number == len(runs) or runs[number].base != run.end:
+                gone += self._replace_stretch(runs[first:number], payload)
+                first = number
+        return gone
+
+    def _replace_stretch(self, runs: Sequence[LogRun], payload: CommitPayload) -> list[Piece]:
         first = bisect_left(self._bases, runs[0].base)
         after = bisect_left(self._bases, runs[-1].end)
         gone = self._pieces[first:after]

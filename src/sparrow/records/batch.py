@@ -42,7 +42,6 @@ OVERHEAD_BYTES = 12
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _STAMP = struct.Struct(">qii")
-_START = struct.Struct(">qiib")
 
 
 class BatchHeader(NamedTuple):
@@ -115,20 +114,6 @@ def parse_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
         raise CorruptBatch(
             f"a record batch needs {HEADER_BYTES} bytes for its header, found {len(data) - position}"
         ) from None
-
-
-def start_of(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Return (base offset, size) of the batch at `position`: as `parse_header`, and quicker.
-
-    Raises:
-        CorruptBatch: no whole batch of magic 2 is there.
-    """
-    left = len(data) - position
-    if left >= HEADER_BYTES:
-        base_offset, length, _, magic = _START.unpack_from(data, position)
-        if magic == 2 and HEADER_BYTES <= length + OVERHEAD_BYTES <= left:
-            return base_offset, length + OVERHEAD_BYTES
-    raise CorruptBatch(f"no record batch of magic 2 is whole at byte {position}, {left} bytes before the end")
 
 
 def check(data: bytes | memoryview, position: int = 0) -> BatchHeader:
