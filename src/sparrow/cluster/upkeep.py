@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from sparrow.cluster.clock import LedgerClock
     from sparrow.cluster.ledger import Ledger
+    from sparrow.cluster.merge import MergeOptions
     from sparrow.cluster.objects import Objects
     from sparrow.cluster.shard import OwnedShard
 
@@ -29,11 +30,19 @@ FIRST_ORPHANS_S: Final = 600.0
 class ShardUpkeep:
     """The tasks, between `start` and `stop`."""
 
-    def __init__(self, shard: OwnedShard, ledger: Ledger, objects: Objects, clock: LedgerClock) -> None:
+    def __init__(
+        self,
+        shard: OwnedShard,
+        ledger: Ledger,
+        objects: Objects,
+        clock: LedgerClock,
+        merging: MergeOptions | None = None,
+    ) -> None:
         self._shard = shard
         self._ledger = ledger
         self._objects = objects
         self._clock = clock
+        self._merging = merging
         self._tasks: list[asyncio.Task[None]] = []
         self.deleted = 0
         """Number of objects that were deleted because nothing names them any more."""
@@ -57,7 +66,8 @@ class ShardUpkeep:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _merge(self) -> None:
-        await merge(self._shard.logs.contents(), self._shard.committer, self._shard.clock.wall_ms())
+        shard = self._shard
+        await merge(shard.logs.contents(), shard.committer, shard.clock.wall_ms(), self._merging)
 
     async def _collect(self) -> None:
         self.deleted += await collect_dead(self._ledger, self._objects)

@@ -13,6 +13,7 @@ from sparrow.cluster.clock import LedgerClock
 from sparrow.cluster.committer import CommitOptions
 from sparrow.cluster.errors import NotOwner
 from sparrow.cluster.ledger_model import LedgerFaults, MemoryLedger
+from sparrow.cluster.merge import MergeOptions
 from sparrow.cluster.objects_model import MemoryObjects, ObjectFaults
 from sparrow.cluster.ownership import Ownership
 from sparrow.cluster.shard import OwnedShard
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 CONFIG = BrokerConfig(default_partitions=1, retention_check_interval_ms=20_000)
 OPTIONS = CommitOptions(inline_bytes=300)
+MERGING = MergeOptions(small_object_bytes=600, min_bytes=4000, max_rows=10, max_age_ms=10_000)
+"""Small enough that runs merge, and that what they merge has larger payloads between."""
 """Small, so that many payloads become objects."""
 
 
@@ -145,7 +148,7 @@ class Node:
             if shard is not None:
                 await shard.abandon(NotOwner("another broker owns the data by now"))
             return
-        upkeep = ShardUpkeep(shard, self.ledger, self.objects, clock)
+        upkeep = ShardUpkeep(shard, self.ledger, self.objects, clock, MERGING)
         upkeep.start()
         self.broker = broker
         self._world.note(f"{self} serves, epoch {shard.committer.epoch}")
