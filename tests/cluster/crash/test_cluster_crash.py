@@ -20,7 +20,7 @@ from tests.cluster.postgres_server import start_postgres
 from tests.crash.faults import torment
 from tests.crash.loads import Load
 from tests.crash.loads.http import HttpPublisher
-from tests.crash.loads.java_producer import JavaProducer
+from tests.crash.loads.java_client import JavaClient
 from tests.crash.loads.kafka import KafkaProducer, KafkaTransactions
 from tests.crash.loads.native import NativeGroup, NativeProducer
 from tests.crash.loads.queues import ParentedWorkers, QueueWorkers
@@ -48,14 +48,14 @@ def loads(seed: int, directory: Path) -> Sequence[Load]:
         HttpPublisher(),
         QueueWorkers(),
         ParentedWorkers(seed),
-        *java(directory / "java"),
+        *java(directory / "java", seed),
     ]
 
 
-def java(directory: Path) -> Sequence[Load]:
+def java(directory: Path, seed: int) -> Sequence[Load]:
     """Return the load of the Java client, or none: print why it is missing."""
     try:
-        return [JavaProducer(directory)]
+        return [JavaClient(directory, seed)]
     except NotInstalled as reason:
         print(f"\nthe rounds run without the Java client: {reason}")
         return []
@@ -65,7 +65,7 @@ def test_rounds_without_java_say_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert java(tmp_path / "java") == []
+    assert java(tmp_path / "java", 1) == []
     assert "the rounds run without the Java client: java is not installed" in capsys.readouterr().out
 
 

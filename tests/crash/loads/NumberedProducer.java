@@ -6,10 +6,12 @@ import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * An idempotent producer of numbered values, until its standard input ends. Lines of its output:
- * "acknowledged NUMBER PARTITION OFFSET", "failed NUMBER ERROR", and at the end "sent COUNT".
+ * An idempotent producer of numbered values, until its standard input ends, beside a NumberedGroup, which then reads
+ * to the end. Lines of its output: "acknowledged NUMBER PARTITION OFFSET", "failed NUMBER ERROR", and behind the last
+ * value "sent COUNT".
  *
- * Arguments: bootstrap servers, topic, number of partitions, values of a burst, pause after each burst in ms.
+ * Arguments: bootstrap servers, topic, number of partitions, values of a burst, pause after each burst in ms, protocol
+ * of the group.
  */
 public final class NumberedProducer {
     private static volatile boolean isOver = false;
@@ -32,6 +34,9 @@ public final class NumberedProducer {
         NumberedProducer program = new NumberedProducer(args[0], args[1], Integer.parseInt(args[2]));
         int burst = Integer.parseInt(args[3]);
         long pause = Long.parseLong(args[4]);
+        NumberedGroup group = new NumberedGroup(args[0], args[1], args[5]);
+        Thread reading = new Thread(group);
+        reading.start();
         int sent = 0;
         while (!isOver) {
             for (int each = 0; each < burst; each++) {
@@ -41,6 +46,8 @@ public final class NumberedProducer {
         }
         program.producer.close();
         say("sent " + sent);
+        group.finish();
+        reading.join();
     }
 
     private void send(int number) {
@@ -76,7 +83,7 @@ public final class NumberedProducer {
             Map.entry("value.serializer", StringSerializer.class)));
     }
 
-    private static void fail(int number, Exception error) {
+    static void fail(int number, Exception error) {
         say("failed " + number + " " + String.valueOf(error).replace('\n', ' '));
     }
 
@@ -91,7 +98,7 @@ public final class NumberedProducer {
     }
 
     /** Write a line at once: what is acknowledged is known even if this process is killed. */
-    private static void say(String line) {
+    static void say(String line) {
         synchronized (System.out) {
             System.out.print(line + "\n");
             System.out.flush();
