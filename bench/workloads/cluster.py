@@ -65,6 +65,11 @@ def _reader(broker: Server, topic: str, count: int) -> list[Role]:
     return [partial(client("sparrow").read, broker.url, topic, count)]
 
 
+def _kafka_reader(node: KafkaNode, topic: str, count: int) -> list[Role]:
+    together(partial(client("confluent").publish, node.bootstrap, topic, LARGE, count, "all"))
+    return [partial(client("confluent").read, node.bootstrap, topic, count)]
+
+
 def _cold_reader(broker: Server, topic: str, count: int) -> list[Role]:
     """The same after a restart: nothing is in the broker's memory."""
     assert isinstance(broker, ClusterServer)
@@ -101,7 +106,10 @@ def consuming(runs: int, scale: float) -> list[Measurement]:
     count = round(200_000 * scale)
     tail = _rates(
         "cluster: consume 1 KB from memory", "MB/s",
-        tuple(Contender(broker, "in batches", "", _topic, _reader) for broker in (CLUSTER, OURS)),
+        (
+            *(Contender(broker, "in batches", "", _topic, _reader) for broker in (CLUSTER, OURS)),
+            Contender("Kafka", "confluent-kafka, flush.messages=1", "", _kafka_topic, _kafka_reader),
+        ),
         runs, count, 1024e-6,
     )  # fmt: skip
     cold = _rates(
