@@ -13,7 +13,7 @@ from tests.crash.publisher import PARTITIONS, Ledger, check, read_all
 
 PROGRAM, GROUP = "NumberedProducer", "NumberedGroup"
 PROTOCOLS = ("classic", "consumer")
-"""Of Java's groups; the second one is that of KIP-848."""
+"""Protocols of Java's groups; the second one is that of KIP-848."""
 SMALL = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Options of a virtual machine that leaves the processors to the others."""
 PATIENCE_S = 150.0
