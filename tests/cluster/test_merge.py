@@ -170,6 +170,24 @@ async def test_a_publish_does_not_wait_for_the_upload_of_a_merge() -> None:
     await shard.close()
 
 
+async def test_a_merge_that_began_ends_before_the_log_closes() -> None:
+    bench = ShardBench(options=CommitOptions(linger_s=0.0))
+    shard = bench.open()
+    log = shard.logs.open(ORDERS, LogConfig())
+    for number in range(20):
+        await kept(log, numbered(number))
+    content = next(iter(shard.logs.contents()))
+    merging = asyncio.create_task(merge([content], shard.committer, 0, AT_ONCE))
+    while not content.rewriting.locked():
+        await asyncio.sleep(0)
+    merging.cancel()
+    await asyncio.gather(merging, return_exceptions=True)
+    assert merging.cancelled()
+    await shard.logs.close()
+    assert [(piece.base, piece.end) for piece in content.pieces] == [(0, 20)]
+    await shard.close()
+
+
 async def test_dead_objects_are_deleted_after_a_while() -> None:
     clock = ManualClock()
     state, objects = LedgerState(clock), MemoryObjects()

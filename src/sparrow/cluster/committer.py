@@ -305,11 +305,10 @@ class ShardCommitter:
         group = Group([(log, run, True) for log, run in runs], is_object=is_object)
         group.payload_bytes = sum(len(run.data) for _, run in runs)
         group.settlements.append(settle_future(done, None))
-        if is_object and self.objects_failure is not None:
-            raise self.objects_failure
         self._prepare(group)
-        if group.uploaded is not None and not await group.uploaded and is_object:
-            raise self.objects_failure or ObjectsUnavailable("the object store was away; try again")
+        is_uploaded = group.uploaded is not None and await group.uploaded
+        if is_object and group.payload and not is_uploaded:
+            raise ObjectsUnavailable("the object store is away; nothing was replaced")
         if self.failure is not None:
             raise type(self.failure)(self.failure.text)
         self._start()

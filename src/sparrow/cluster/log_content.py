@@ -16,6 +16,7 @@ from sparrow.cluster.log_entries import LogEntry, epochs_row, log_row
 from sparrow.cluster.manifest import STAMP_BYTES, RunBuilder
 from sparrow.cluster.piece_reader import PieceReader
 from sparrow.cluster.pieces import Piece
+from sparrow.cluster.settlement import run_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -113,10 +114,7 @@ class LogContent:
             async with self.rewriting:
                 return await act()
 
-        task = asyncio.create_task(run())
-        # A caller that is cancelled does not learn of a failure, and needs not.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(task)
+        return await run_to_the_end(run())
 
     def changed_entry(self, **changes: object) -> LogEntry:
         """Return the log's entry with other values."""

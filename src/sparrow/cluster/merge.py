@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import CorruptStoredBatch
+from sparrow.cluster.settlement import run_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -60,7 +61,7 @@ async def merge(
         return 0
     merged = 0
     for group in _groups(found):
-        merged += await _merge_group(group, committer)
+        merged += await run_to_the_end(_merge_group(group, committer))
     return merged
 
 

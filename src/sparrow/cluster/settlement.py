@@ -1,14 +1,12 @@
-"""Futures that follow the outcome of a commit."""
+"""Futures that follow the outcome of a commit, and work that ends with one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from sparrow.base.errors import SparrowError
-
-if TYPE_CHECKING:
-    import asyncio
 
 T = TypeVar("T")
 Settle = Callable[[SparrowError | None], None]
@@ -29,3 +27,11 @@ def settle_future(future: asyncio.Future[T], result: T) -> Settle:
             future.set_exception(error)
 
     return settle
+
+
+async def run_to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`, which goes on to its end even when the caller is cancelled."""
+    task = asyncio.create_task(work)
+    # A caller that is cancelled does not learn of a failure, and needs not.
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(task)
