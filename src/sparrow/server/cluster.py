@@ -147,7 +147,9 @@ class ClusterNode:
             when_lost=self._lose,
             is_trusted=lambda: self.ownership.is_trusted and not self.lost.done(),
             clock=clock,
-            options=CommitOptions(linger_s=config.cluster.linger_s),
+            options=CommitOptions(
+                inline_bytes_per_s=config.cluster.inline_bytes_per_s, linger_s=config.cluster.linger_s
+            ),
             cache_bytes=config.cluster.cache_bytes,
         )
         self.ownership.when_lost = shard.committer.lose

@@ -53,6 +53,13 @@ class ClusterSettings:
         "Least time between two uploads: longer means fewer and larger objects.",
         show="5ms; 100ms in the store of a cloud",
     )
+    inline_bytes_per_s: int = option(
+        "cluster.inline_rate",
+        size(0, 1 << 40),
+        2 << 20,
+        "Small batches of so many bytes a second are kept in PostgreSQL until they are merged; all else "
+        "is uploaded first. 0: everything is.",
+    )
     cache_bytes: int = option(
         "cluster.cache",
         size(1 << 20, 1 << 40),

@@ -28,10 +28,16 @@ def free_port() -> int:
 class Cluster:
     """A pair of brokers. `url`, `kafka` and `http` are addresses for clients; `http` is that of a
     load balancer, which asks `/readyz`.
+
+    Args:
+        inline_rate: see the option `cluster.inline_rate`.
     """
 
-    def __init__(self, directory: Path, postgres: PostgresServer, s3: S3Server) -> None:
+    def __init__(
+        self, directory: Path, postgres: PostgresServer, s3: S3Server, inline_rate: str = "2 MiB"
+    ) -> None:
         self._directory = directory
+        self._inline_rate = inline_rate
         self.postgres = postgres
         self.s3 = s3
         self.ledger_links = {name: Link(lambda: postgres.port) for name in NAMES}
@@ -95,6 +101,7 @@ class Cluster:
             SPARROW_KAFKA_HOST="127.0.0.1",
             SPARROW_NATIVE_PORT=str(self._native_ports[name]),
             SPARROW_HTTP_PORT=str(self._http_ports[name]),
+            SPARROW_CLUSTER_INLINE_RATE=self._inline_rate,
             SPARROW_LOG_LEVEL="info",
             SPARROW_GROUPS_MIN_SESSION_TIMEOUT="1s",
             SPARROW_DEFAULT_PARTITIONS="1",

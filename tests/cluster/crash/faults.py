@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tests.cluster.crash.links import UNAVAILABLE
+
 if TYPE_CHECKING:
     from tests.cluster.crash.cluster import Cluster
 
@@ -153,6 +155,11 @@ async def losing_objects(it: Endured) -> None:
     await _objects_for_a_while(it, "loses_responses", True)
 
 
+async def failing_objects(it: Endured) -> None:
+    """Let the object store answer 503, also to what it has stored."""
+    await _objects_for_a_while(it, "response", UNAVAILABLE)
+
+
 async def cut_objects(it: Endured) -> None:
     """Cut the owner off from the object store."""
     link = it.broker.object_links[await it.broker.owned()]
@@ -173,7 +180,7 @@ async def _objects_for_a_while(it: Endured, name: str, value: object) -> None:
 
 async def two_at_once(it: Endured) -> None:
     """Kill or stop the owner while an engine has a fault."""
-    engine = it.dice.choice([stop_objects, slow_objects, restart_ledger, losing_objects])
+    engine = it.dice.choice([stop_objects, slow_objects, restart_ledger, losing_objects, failing_objects])
     other = it.dice.choice([kill, long_pause, kill_standby])
     await asyncio.gather(engine(it), other(it))
 
@@ -194,6 +201,7 @@ FAULTS: tuple[Fault, ...] = (
     stop_objects,
     slow_objects,
     losing_objects,
+    failing_objects,
     cut_objects,
     two_at_once,
 )

@@ -1,4 +1,4 @@
-"""TCP links that can be frozen, slowed down, or lose responses."""
+"""TCP links that can be frozen, slowed down, lose responses, or answer with errors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 CHUNK_BYTES = 256 << 10
+UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+READING_S = 0.05
+"""Time in which a client reads an error before its connection ends."""
 
 
 class Link:
@@ -28,6 +31,9 @@ class Link:
         """Delay of each piece, in both directions."""
         self.loses_responses = False
         """While True, what the other side sends is dropped, and the connection ends."""
+
+        self.response = b""
+        """If it is set, the other side's responses become this one, and the connection ends."""
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
@@ -92,6 +98,11 @@ class Link:
                     await asyncio.sleep(self.delay_s)
                 await self._may_pass.wait()
                 if is_response and self.loses_responses:
+                    return
+                if is_response and self.response:
+                    writer.write(self.response)
+                    await writer.drain()
+                    await asyncio.sleep(READING_S)
                     return
                 writer.write(data)
                 await writer.drain()
