@@ -6,13 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 import pytest
 from tests.queues.held import counted, unwritten
 from tests.queues.work import Work, ack, records, take
 
+from sparrow.broker.queues.persistence import state_store
+from sparrow.broker.queues.persistence.pages import PAGE
 from sparrow.broker.queues.rules.record_state import READY
 from sparrow.broker.queues.scan import scanner
+from sparrow.meta.store import Write
 from sparrow.storage.durability import Durability
 from sparrow.storage.local_journal import LocalJournal
 from sparrow.storage.log import LocalLog
@@ -141,6 +145,35 @@ async def test_an_acknowledgement_and_the_lease_that_it_makes_possible_are_one_w
         assert [each.value for each in records(await waiting)] == [b"2"]
         await acknowledging
     assert len(writes) == 1
+
+
+async def test_queues_at_work_write_nothing_to_the_meta_store(work: Work) -> None:
+    await work.create("jobs")
+    consumer = await work.consumer("jobs")
+    await work.publish("jobs", [b"first"])
+    await ack(consumer, await take(consumer))  # the first write says that the journal is in use
+    meta, batches = work.queue("jobs").writer._store._meta, list[set[str]]()
+    write = meta.write
+
+    async def note(writes: Sequence[Write]) -> None:
+        batches.append({each.kind for each in writes})
+        await write(writes)
+
+    meta.write = note  # type: ignore[method-assign]
+    with counted(work.queue("jobs")) as appended:
+        for number in range(100):
+            await work.publish("jobs", [b"%d" % number])
+            taken = await take(consumer, 1)
+            assert [each.value for each in taken] == [b"%d" % number]
+            await ack(consumer, taken)
+    assert len(appended) >= 200  # leases and acknowledgements
+    checkpoints = [kinds for kinds in batches if state_store.KIND in kinds]
+    of_queues = [kinds for kinds in batches if any(kind.startswith("queue") for kind in kinds)]
+    assert [kinds for kinds in of_queues if kinds not in checkpoints] == []
+    assert len(checkpoints) <= 1  # the journal has room for more than this
+    await work.restart()
+    assert {state_store.KIND, PAGE} <= batches[-1]  # the last checkpoint has the state
+    assert work.statistics("jobs").unfinished == 0
 
 
 async def test_a_record_is_leased_before_its_sync(work: Work, monkeypatch) -> None:
