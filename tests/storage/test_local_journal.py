@@ -170,6 +170,16 @@ async def test_a_file_of_a_later_version_is_refused() -> None:
         opened(fs, mark)
 
 
+async def test_a_file_of_a_later_version_is_named_where_the_other_one_is_missing() -> None:
+    fs = in_memory()
+    mark = await written(fs, [b"one"])
+    path = current(fs)
+    fs.corrupt(path, 8, b"\3")
+    fs.lose(next(each for each in (f"{DIRECTORY}/0", f"{DIRECTORY}/1") if each != path))
+    with pytest.raises(NewerFormat, match=f"^{path} has format 3"):
+        opened(fs, mark)
+
+
 # ── failing writes ────────────────────────────────────────────────────────────────────────────────
 
 

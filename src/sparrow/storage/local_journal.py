@@ -125,22 +125,24 @@ def read_journal(fs: FileSystem, directory: str, encoded_mark: bytes | None) -> 
     mark = JournalPosition.decode(encoded_mark)
     if mark.is_final:
         return Found([], mark.number)
-    data = [read_file(fs, path) for path in _paths(directory)]
-    views = [memoryview(each) for each in data if each is not None]
-    files = [read_frames(view) for view in views]
-    for path, each in zip(_paths(directory), files, strict=False):
+    data = {path: read_file(fs, path) for path in _paths(directory)}
+    views = {path: memoryview(each) for path, each in data.items() if each is not None}
+    files = {path: read_frames(view) for path, view in views.items()}
+    for path, each in files.items():
         if each.header is not None and each.header.version > VERSION:
             raise NewerFormat(
                 f"{path} has format {each.header.version}, this Sparrow reads up to {VERSION}; "
                 "start the version that wrote it, or a newer one"
             )
-    headed = [each for each in files if each.header is not None]
+    headed = [each for each in files.values() if each.header is not None]
     if any(each.header is not None and each.header.journal_id != mark.journal_id for each in headed):
         return Found([], mark.number, "its files belong to another data directory")
     found = _join(headed, mark)
-    if None in data:
+    if None in data.values():
         return found._replace(loss="a file is missing")
-    synced = max((frame.synced for view in views for frame in frames_after(view, found.last)), default=0)
+    synced = max(
+        (frame.synced for view in views.values() for frame in frames_after(view, found.last)), default=0
+    )
     if synced > found.last and not found.loss:
         found = found._replace(loss=f"at least {synced - found.last} of its records are damaged")
     return found
