@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
+import re
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -11,6 +14,11 @@ import pytest
 
 import sparrow.sync
 import sparrow.testing
+from sparrow.base.clock import ManualClock
+from sparrow.base.errors import DirectoryUnreadable, NewerFormat
+from sparrow.broker.config import BrokerConfig
+from sparrow.storage.journal_frames import HEADER_BYTES, VERSION, frame_bytes, read_frames
+from tests.queues.work import Work, ack, take
 
 
 def fingerprint(directory):
@@ -135,3 +143,110 @@ def test_damaged_journal_is_reported_and_its_readable_part_used(run, tmp_path):
             again: set[bytes] = set()
             while not again & {b"0", b"1"}:  # at the latest when its lease ends
                 again.update(queue.lease(4, wait_s=30).values)
+
+
+# ── a journal after a kill ────────────────────────────────────────────────────────────────────────
+
+
+def work_in(directory):
+    return Work(str(directory), ManualClock(), BrokerConfig(default_partitions=1))
+
+
+async def write_killed(directory, running):
+    """Write a queue of four records, three of them acknowledged, as a kill -9 leaves it."""
+    work = work_in(running)
+    await work.start()
+    await work.create("jobs")
+    await work.publish("jobs", [b"0", b"1", b"2", b"3"])
+    consumer = await work.consumer("jobs")
+    for _ in range(3):
+        await ack(consumer, await take(consumer, 1))
+    shutil.move(work.copied(), directory)
+    await work.stop()
+
+
+@pytest.fixture
+def killed(tmp_path):
+    directory = tmp_path / "killed"
+    asyncio.run(write_killed(directory, tmp_path / "running"))
+    return directory
+
+
+def start(directory):
+    """Start a broker; return the records that its queue delivers once all leases have ended."""
+
+    async def started():
+        work = work_in(directory)
+        await work.start()
+        try:
+            work.pass_time(31)
+            return [record.value for record in await take(await work.consumer("jobs"))]
+        finally:
+            await work.stop()
+
+    return asyncio.run(started())
+
+
+def file_in_use(directory):
+    """Return the file of the journal that has frames."""
+    (path,) = [path for path in (directory / "journal").iterdir() if any(path.read_bytes()[:8])]
+    return path
+
+
+@pytest.mark.parametrize("is_in_use", [True, False])
+def test_missing_file_of_the_journal_is_reported_with_the_loss_and_the_remedy(run, killed, is_in_use):
+    in_use = file_in_use(killed)
+    gone = in_use if is_in_use else in_use.with_name("1" if in_use.name == "0" else "0")
+    gone.unlink()
+    before = fingerprint(killed)
+    found = run("doctor", killed)
+    assert found.code == 65
+    assert f"damaged: the journal in {killed}/journal cannot be replayed: a file is missing." in found.out
+    assert "It has leases, acknowledgements and delivery counts of queues since their last" in found.out
+    assert "Restore the data directory from a backup, or go on without them (`sparrow doctor" in found.out
+    assert "messages that were acknowledged may then be delivered again" in found.out
+    assert fingerprint(killed) == before
+    with pytest.raises(DirectoryUnreadable) as refused:
+        start(killed)
+    assert refused.value.text in found.out
+    found = run("doctor", killed, "--accept-loss")
+    assert "accepted: the journal goes on without what it lost (a file is missing)" in found.out
+    assert "damaged:" not in found.out
+    left = start(killed)  # the checkpoint may have the first acknowledgement
+    assert left[-3:] == [b"1", b"2", b"3"] if is_in_use else left == [b"3"]
+
+
+@pytest.mark.parametrize("option", [[], ["--accept-loss"], ["--all", "--accept-loss"]], ids=str)
+def test_journal_of_a_newer_version_is_refused_with_the_remedy_and_stays(run, killed, option):
+    path = file_in_use(killed)
+    data = path.read_bytes()
+    path.write_bytes(data[:8] + (VERSION + 1).to_bytes(4, "little") + data[12:])
+    before = fingerprint(killed)
+    found = run("doctor", killed, *option)
+    sentence = f"{path} has format {VERSION + 1}, this Sparrow reads up to {VERSION}; start the version that"
+    assert found.code == 73
+    assert sentence in found.err
+    assert "backup" not in found.out + found.err  # nothing is lost
+    assert fingerprint(killed) == before
+    with pytest.raises(NewerFormat) as refused:
+        start(killed)
+    assert sentence in refused.value.text
+    path.write_bytes(data)
+    assert start(killed) == [b"3"]
+
+
+def test_torn_tail_of_the_journal_is_no_damage_and_leaves_the_records_before_it(run, killed):
+    path = file_in_use(killed)
+    data = bytearray(path.read_bytes())
+    contents = read_frames(memoryview(data))
+    whole = run("doctor", killed)
+    records = int(re.search(r"journal: (\d+) records to replay\n", whole.out)[1])
+    torn = contents.end - frame_bytes(len(contents.payloads[-1])) + HEADER_BYTES
+    path.write_bytes(data[:torn] + bytes(len(data) - torn))  # the last acknowledgement is cut short
+    before = fingerprint(killed)
+    found = run("doctor", killed)
+    assert found.code == whole.code
+    assert f"journal: {records - 1} records to replay\n" in found.out
+    assert "damaged" not in found.out
+    assert fingerprint(killed) == before
+    assert start(killed) == [b"2", b"3"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparrow.base.errors import DirectoryInUse, DirectoryUnreadable, SparrowError
+from sparrow.base.errors import DirectoryInUse, DirectoryUnreadable, NewerFormat, SparrowError
 from sparrow.base.units import format_size
 from sparrow.cli.exits import BAD_DATA, FAILED, OK
 
@@ -205,12 +205,17 @@ def _check_meta(directory: str, logs: int) -> int:
 def _check_journal(directory: str, *, accept_loss: bool) -> int:
     """Print what a start would replay of the journal, or why it would refuse; return the number of
     faults.
+
+    Raises:
+        NewerFormat: a later Sparrow wrote it.
     """
     from sparrow.storage.local_journal import loss_of
 
     path = _journal_path(directory)
     try:
         found = _read_journal(directory)
+    except NewerFormat:  # nothing is lost, and a backup would not help
+        raise
     except (OSError, SparrowError) as error:
         print(f"damaged: the journal in {path}: {getattr(error, 'text', error)}")
         return 1
@@ -258,12 +263,17 @@ def _read_journal(directory: str) -> Found:
 def _replay_into_logs(directory: str) -> None:
     """Write what the journal has of the logs into them, as a start does, before anything is cut off
     for good. A journal that cannot be read is reported later.
+
+    Raises:
+        NewerFormat: a later Sparrow wrote it, and can replay it.
     """
     from sparrow.storage.directory import DataDirectory
     from sparrow.storage.filesystem import LocalFileSystem
 
     try:
         records = _read_journal(directory).records
+    except NewerFormat:
+        raise
     except (OSError, SparrowError):
         return
     fs = LocalFileSystem()
