@@ -10,11 +10,20 @@ from pathlib import Path
 from sparrow.base.errors import SparrowError
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
+from sparrow.meta.sqlite import SqliteMetaStore
 from sparrow.records.batch import split
 from sparrow.records.builder import build_batch
 from sparrow.records.record import decode
+from sparrow.storage.local import LocalLogStore
+from sparrow.storage.options import StorageOptions
+from tests.queues.work import ack, take
 
 TOPICS = ("orders", "payments", "events")
+QUEUE, WORKER = "work", "worker"
+ACKNOWLEDGED, LEASED = range(10), range(10, 15)
+"""Offsets of the queue's records after `write` with work."""
+HOUR_MS = 3_600_000
+JOURNAL_BYTES = 64 << 10
 BATCHES = 24
 RECORDS = 2
 CONFIG = BrokerConfig(default_partitions=1, auto_create_topics=False)
@@ -31,18 +40,24 @@ async def publish(broker: Broker, topic: str, first: int, count: int = RECORDS) 
     return (await broker.records.publish(topic, 0, build_batch(values))).base_offset
 
 
-async def write(path: Path, *, copy_to: Path | None = None) -> None:
+async def write(path: Path, *, copy_to: Path | None = None, works: bool = False) -> None:
     """Write three topics, a queue on the second, a group that read the third; all checkpointed,
     none compacted.
 
     Args:
         copy_to: copy the directory there while the broker runs, as a kill -9 would leave it.
+        works: lease and acknowledge records of the queue, so that there is a journal. It has
+            records of the topics, too.
     """
-    async with Broker(path, config=CONFIG) as broker:
+    logs = LocalLogStore(str(path), options=StorageOptions(journal_file_bytes=JOURNAL_BYTES))
+    meta = SqliteMetaStore(f"{path}/meta.db")
+    async with Broker(log_store=logs, meta_store=meta, config=CONFIG) as broker:
         for topic in TOPICS:
             await broker.topics.create(topic, config={"segment.bytes": "2048", "index.interval.bytes": "256"})
-        await broker.parts.queue_registry.create("work", ("payments",))
+        await broker.parts.queue_registry.create(QUEUE, ("payments",), {"lease_ms": HOUR_MS})
         for number in range(BATCHES):
+            if works and number == BATCHES // 2:
+                await work(broker)
             for topic in TOPICS:
                 await publish(broker, topic, number * RECORDS)
         await broker.groups.commit_offsets("readers", {("events", 0): (7, "")})
@@ -50,6 +65,14 @@ async def write(path: Path, *, copy_to: Path | None = None) -> None:
             await broker.parts.topic_registry.get(topic).partition(0).checkpoint()
         if copy_to is not None:
             shutil.copytree(path, copy_to)
+
+
+async def work(broker: Broker) -> None:
+    """Acknowledge some records one by one, and keep others leased."""
+    consumer = await broker.queues.open_consumer(QUEUE, consumer_id=WORKER)
+    for _ in ACKNOWLEDGED:
+        await ack(consumer, await take(consumer, 1))
+    assert [record.offset for record in await take(consumer, len(LEASED))] == list(LEASED)
 
 
 def files(path: Path) -> list[str]:

@@ -4,6 +4,7 @@ no wrong byte is served.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -18,9 +19,12 @@ from sparrow.storage.filesystem import LocalFileSystem
 from sparrow.storage.names import LOG
 from sparrow.storage.recovery import examine_all
 from tests.damage.directories import (
+    ACKNOWLEDGED,
     BATCHES,
     CONFIG,
     DAMAGES,
+    LEASED,
+    QUEUE,
     RECORDS,
     TOPICS,
     files,
@@ -34,6 +38,8 @@ END = BATCHES * RECORDS
 MAY_REFUSE = {"format", "meta.db", "meta.db-wal"}
 """Files that may make a start fail, with an error that names the file."""
 META = {"meta.db", "meta.db-wal", "meta.db-shm"}
+JOURNAL = {"journal/0", "journal/1"}
+"""Files that may make a start after a kill fail, with an error that says what is lost."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Templates:
 async def templates(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Templates]:
     """Directories written once by a real broker: stopped in order, and as a kill -9 leaves it."""
     root = tmp_path_factory.mktemp("templates")
-    await write(root / "clean", copy_to=root / "killed")
+    await write(root / "clean", copy_to=root / "killed", works=True)
     (root / "killed/.lock").write_bytes(b"1\n")
     yield Templates(root / "clean", root / "killed")
 
@@ -63,22 +69,24 @@ async def test_a_damaged_file_costs_no_other_topic_and_gives_no_offset_out_again
         shutil.copytree(template, directory)
         damage(directory / name)
         try:
-            await _check(directory, name)
+            await _check(directory, name, is_killed=state == "killed")
         except Exception as error:
             error.add_note(f"{damage.__name__} {name} ({state})")
             raise
         shutil.rmtree(directory)
 
 
-async def _check(directory: Path, name: str) -> None:
+async def _check(directory: Path, name: str, *, is_killed: bool) -> None:
     said = _what_doctor_says(directory) if name not in META else set()
     broker = Broker(directory, config=CONFIG)
     try:
         await broker.start()
     except SparrowError as error:
-        _check_refusal(name, error)
+        _check_refusal(name, error, is_killed=is_killed)
         return
     try:
+        if name not in META and not ("logs/payments-0/" in name and name.endswith(LOG)):
+            await _check_queue(broker)
         for topic in TOPICS:
             # All other files can be created again.
             is_damaged = f"logs/{topic}-0/" in name and name.endswith(LOG)
@@ -89,14 +97,32 @@ async def _check(directory: Path, name: str) -> None:
         await broker.close()
 
 
+async def _check_queue(broker: Broker) -> None:
+    """Compare the states of the queue's records with what a consumer did before."""
+    ready = [offset for offset in range(END) if offset not in {*LEASED, *ACKNOWLEDGED}]
+    async with asyncio.timeout(10):
+        while len(found := await _peeked(broker, "ready")) < len(ready):
+            await asyncio.sleep(0.001)
+    assert found == ready
+    assert await _peeked(broker, "leased") == list(LEASED)
+
+
+async def _peeked(broker: Broker, state: str) -> list[int]:
+    return [record.offset for record in await broker.queues.peek(QUEUE, 1000, states=(state,))]
+
+
 def _what_doctor_says(directory: Path) -> set[str]:
     found = examine_all(LocalFileSystem(), str(directory))
     return {damage.sentence for each in found for damage in each.damages + each.unreadable}
 
 
-def _check_refusal(name: str, error: SparrowError) -> None:
-    assert name in MAY_REFUSE, error
-    assert name.partition("-wal")[0] in error.text
+def _check_refusal(name: str, error: SparrowError, *, is_killed: bool) -> None:
+    assert name in MAY_REFUSE or (is_killed and name in JOURNAL), error
+    if name in JOURNAL:
+        assert "the journal in" in error.text
+        assert "--accept-loss" in error.text
+    else:
+        assert name.partition("-wal")[0] in error.text
 
 
 def _check_closed(topic: str, error: SparrowError, *, is_expected: bool) -> None:
