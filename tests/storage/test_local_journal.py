@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -178,6 +179,23 @@ async def test_a_file_of_a_later_version_is_named_where_the_other_one_is_missing
     fs.lose(next(each for each in (f"{DIRECTORY}/0", f"{DIRECTORY}/1") if each != path))
     with pytest.raises(NewerFormat, match=f"^{path} has format 3"):
         opened(fs, mark)
+
+
+async def test_files_of_version_1_are_read_and_become_version_2() -> None:
+    fs = in_memory()
+    mark = await written(fs, [b"one", b"two"])
+    path = current(fs)
+    version = (1).to_bytes(4, "little")
+    block = fs._nodes[path].data[16:40]  # the journal's id and the first number
+    fs.corrupt(path, 8, version + zlib.crc32(block, zlib.crc32(version)).to_bytes(4, "little"))
+    journal = opened(fs, mark)
+    assert found(journal) == [b"one", b"two"]
+    mark = await journal.begin()
+    journal.release(mark)
+    await journal.append(b"three")
+    await journal.close()
+    assert fs._nodes[path].data[8] == VERSION  # used again
+    assert found(opened(fs, mark)) == [b"three"]
 
 
 # ── failing writes ────────────────────────────────────────────────────────────────────────────────
