@@ -41,6 +41,11 @@ def test_the_table_the_type_and_the_broker_have_the_same_settings() -> None:
     assert set(AT_CORRUPT) == set(ON_CORRUPT)
 
 
+def test_leases_are_synced_by_default() -> None:
+    assert QueuePolicy().lease_durability == "synced"
+    assert SETTINGS["lease_durability"].default == "synced"
+
+
 def test_file_python_http_and_command_line_read_the_same() -> None:
     (declared,) = QUEUES.read({"q": {"policy": dict(WORDY)}})
     assert dict(declared.policy) == PLAIN
