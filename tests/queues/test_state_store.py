@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,12 +18,15 @@ from sparrow.base.errors import ConditionFailed, DiskFull, SparrowError
 from sparrow.broker.queues.persistence import state_store
 from sparrow.broker.queues.persistence.state_store import StateStore
 from sparrow.meta.memory import MemoryMetaStore
+from sparrow.meta.sqlite import SqliteMetaStore
 from sparrow.meta.store import ABSENT, Delete, Entry, MetaStore, Put, Write
 from sparrow.storage.faulty import FaultyFileSystem
+from sparrow.storage.filesystem import LocalFileSystem
 from sparrow.storage.journal import MAX_RECORD_BYTES
 from sparrow.storage.local_journal import LocalJournal
 
 _times = itertools.count(1_700_000_000_000)
+SECTOR = 512
 
 
 class Machine:
@@ -206,6 +210,74 @@ async def test_after_power_failures_the_state_is_that_of_a_prefix_with_all_confi
         except SparrowError:
             await asyncio.gather(*(future for _, future in pending), return_exceptions=True)
         machine.fs.crash()
+
+
+class OnDisk:
+    """A directory with a journal and a meta store in SQLite."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    async def start(self) -> WithItsMetaStore:
+        store = await WithItsMetaStore.open(SqliteMetaStore(str(self.path / "meta.db")), self)
+        assert isinstance(store, WithItsMetaStore)
+        return store
+
+    def open_journal(self, mark: bytes | None) -> LocalJournal:
+        directory, fs = str(self.path / "journal"), LocalFileSystem()
+        return LocalJournal(fs, directory, mark, next(_times), threads=0, file_bytes=32 << 10)
+
+    def copied(self, name: str) -> OnDisk:
+        """Return a copy, as a kill would leave it."""
+        return OnDisk(Path(shutil.copytree(self.path, self.path.with_name(name))))
+
+    async def end_without_checkpoint(self, store: WithItsMetaStore) -> None:
+        await store._journal.close()
+        await store._meta.close()
+
+
+async def test_a_torn_checkpoint_of_a_filled_journal_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "life").mkdir()
+    disk = OnDisk(tmp_path / "life")
+    store = await disk.start()
+    write, copies, confirmed = store._meta.write, list[OnDisk](), {}
+    expected: dict[str, bytes] = {}
+
+    async def copying(writes: Sequence[Write]) -> None:
+        if len(confirmed) == 40 and not copies and any(each.kind == state_store.KIND for each in writes):
+            expected.update(confirmed)
+            copies.append(disk.copied("before"))
+            await write(writes)
+            copies.append(disk.copied("after"))
+        else:
+            await write(writes)
+
+    store._meta.write = copying  # type: ignore[method-assign]
+    for number in range(1000):
+        value = b"%03d" % number * 150
+        await store.append([Put("page", f"{number % 40}", value)])
+        confirmed[f"{number % 40}"] = value
+        if len(copies) == 2:
+            break
+    await store.close()
+    before, after = ((each.path / "meta.db-wal").read_bytes() for each in copies)
+    assert len({(each.path / "meta.db").read_bytes() for each in copies}) == 1
+    changed = [at for at in range(0, len(after), SECTOR) if after[at:][:SECTOR] != before[at:][:SECTOR]]
+    assert len(changed) > 5
+    found = []
+    for at in [0, *(each + SECTOR for each in changed)]:
+        torn = copies[0].copied(f"torn-{at}")
+        (torn.path / "meta.db-shm").unlink(missing_ok=True)
+        (torn.path / "meta.db-wal").write_bytes(after[:at] + before[at:])
+        again = await torn.start()
+        found.append(await values(again))
+        await torn.end_without_checkpoint(again)
+    assert len(expected) == 40
+    for each in found:
+        assert each.keys() == expected.keys()
+        newer = {key: value for key, value in each.items() if value != expected[key]}
+        assert len(newer) <= 1  # the append that was under way
+        assert all(int(value[:3]) > int(expected[key][:3]) for key, value in newer.items())
 
 
 def _batch(dice: random.Random, step: int) -> Iterator[Write]:
