@@ -11,7 +11,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "queues": ("queue-batches", "queue-singly", "queue-one", "queue-latency"),
     "starting": ("startup", "recovery"),
     "client": ("throughput-100B", "throughput-varied", "throughput-1KB", "latency", "connections", "topics"),
-    "queue-costs": ("queue-million", "queue-delayed", "queue-parented"),
+    "queue-costs": ("queue-million", "queue-delayed", "queue-replay", "queue-parented"),
     "tasks": ("tasks", "tasks-schedules"),
     "cluster": (
         "cluster-publish",

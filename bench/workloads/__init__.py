@@ -51,6 +51,7 @@ WORKLOADS: dict[str, Workload] = {
     "queue-latency": queues.latency,
     "queue-million": queue_sizes.million,
     "queue-delayed": queue_sizes.delayed,
+    "queue-replay": queue_sizes.replayed,
     "queue-parented": queue_parents.drained,
     "tasks": tasks.systems,
     "queue-seeds": seeds.waiting,

@@ -142,6 +142,43 @@ async def _acknowledge(queue: Queue, jobs: Sequence[sparrow.Job]) -> None:
         await queue.flush()
 
 
+def replayed(runs: int, scale: float) -> list[Measurement]:
+    """A million open records, every second one acknowledged by itself: kill -9, and a start."""
+    count = round(1_000_000 * scale)
+    row = Measurement(
+        "journal: start after kill -9 with open records",
+        "s",
+        Target(1, at_least=False) if scale >= 1 else None,
+        note=f"{count:,} messages, leased, half of them acknowledged; until the queue answers",
+    )
+    for _ in range(min(runs, MAX_RUNS)):
+        with server("--default-partitions", "1") as running:
+            uvloop.run(_leave_open(running, count))
+            spent = running.start()
+            began = time.perf_counter()
+            uvloop.run(_answered(running, count))
+            row.runs.append(spent + time.perf_counter() - began)
+    return [row]
+
+
+async def _leave_open(running: Server, count: int) -> None:
+    async with sparrow.connect(running.url) as client, client.queue("q") as queue:
+        await client.admin.create_queue("q", policy=POLICY, partitions=1)
+        await publish(client, "q", count)
+        jobs: list[sparrow.Job] = []
+        while len(jobs) < count:
+            jobs += (await queue.lease(LEASE, wait_s=10)).jobs
+        await _acknowledge(queue, jobs[::2])
+        running.kill()  # before the client ends, which gives its jobs back
+
+
+async def _answered(running: Server, count: int) -> None:
+    async with sparrow.connect(running.url) as client, client.queue("q") as queue:
+        unfinished = (await queue.statistics()).unfinished
+    if unfinished < count // 2:
+        raise RuntimeError(f"{unfinished} of {count // 2} open messages are left")
+
+
 def delayed(runs: int, scale: float) -> list[Measurement]:
     """A million that wait for an hour, and others that fire meanwhile."""
     count, fired = round(1_000_000 * scale), round(FIRED_RATE * max(1.0, FIRED_SECONDS * scale))
