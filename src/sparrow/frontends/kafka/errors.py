@@ -98,9 +98,11 @@ def code_of(error: sparrow.SparrowError) -> ErrorCode:
 
 def group_code(error: sparrow.SparrowError) -> ErrorCode:
     """Return the code of an error for a group member: one after which clients of groups can
-    continue.
+    continue. They look for the coordinator again after both of these, and repeat the request.
     """
-    if isinstance(error, (sparrow.DiskFull, sparrow.StorageFailed)):
+    if isinstance(error, sparrow.Draining):
+        return ErrorCode.not_coordinator
+    if isinstance(error, (sparrow.Unavailable, sparrow.DiskFull, sparrow.StorageFailed)):
         return ErrorCode.coordinator_not_available
     return code_of(error)
 

@@ -16,10 +16,10 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
 )
 from kio.schema.errors import ErrorCode
 
-from sparrow.base.errors import SparrowError, Unavailable
+from sparrow.base.errors import SparrowError
 from sparrow.broker.groups.consumer.member import Heartbeat, by_topic
 from sparrow.frontends.kafka.call import NO_THROTTLE
-from sparrow.frontends.kafka.errors import code_of
+from sparrow.frontends.kafka.errors import group_code
 from sparrow.frontends.kafka.handlers.group_descriptions import describe_groups, named_assignment
 
 if TYPE_CHECKING:
@@ -94,18 +94,11 @@ def _assignment(partitions: Partitions) -> Assignment:
 def _refused(error: SparrowError) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         throttle_time=NO_THROTTLE,
-        error_code=_code(error),
+        error_code=group_code(error),
         error_message=error.text,
         member_epoch=0,
         heartbeat_interval=NO_THROTTLE,
     )
-
-
-def _code(error: SparrowError) -> ErrorCode:
-    """Return the code of an error; if the store is not available, neither is the coordinator, and
-    clients retry.
-    """
-    return ErrorCode.coordinator_not_available if isinstance(error, Unavailable) else code_of(error)
 
 
 # ── describing ────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +109,7 @@ def describe(request: ConsumerGroupDescribeRequest, call: Call) -> describing.Co
     find = call.broker.groups.consumer.describe
     return describing.ConsumerGroupDescribeResponse(
         throttle_time=NO_THROTTLE,
-        groups=describe_groups(describing, request, call, find=find, member=_member, code=_code),
+        groups=describe_groups(describing, request, call, find=find, member=_member, code=group_code),
     )
 
 
