@@ -4,6 +4,7 @@ directory of programs), else moto.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -12,6 +13,8 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+
+import pytest
 
 KEY, SECRET = "key-of-the-tests", "secret-of-the-tests"
 BUCKET = "sparrow"
@@ -22,6 +25,21 @@ def find_versitygw() -> str | None:
     places = [os.environ.get("SPARROW_VERSITYGW"), shutil.which("versitygw")]
     places.append(str(Path.home() / "go/bin/versitygw"))
     return next((each for each in places if each and Path(each).exists()), None)
+
+
+def why_not() -> str | None:
+    """Return the reason if no server can be started here, else None."""
+    if find_versitygw() is None and importlib.util.find_spec("moto") is None:
+        return "neither versitygw nor moto is installed; for moto: make setup"
+    return None
+
+
+def start_s3(directory: Path) -> S3Server:
+    """Start a server, or skip the test with the reason."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    return S3Server(directory)
 
 
 class S3Server:

@@ -7,6 +7,7 @@ the promises of docs/guarantees.md are checked.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from bench.peers.daemon import NotInstalled
 from tests.cluster.crash.cluster import Cluster
 from tests.cluster.crash.faults import FAULTS, deck, kill
-from tests.cluster.crash.s3_server import S3Server
+from tests.cluster.crash.s3_server import start_s3, why_not
 from tests.cluster.postgres_server import start_postgres
 from tests.crash.faults import torment
 from tests.crash.loads import Load
@@ -69,13 +70,31 @@ def test_rounds_without_java_say_why(
     assert "the rounds run without the Java client: java is not installed" in capsys.readouterr().out
 
 
+def test_rounds_without_an_s3_server_are_skipped_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PATH", "HOME", "SPARROW_VERSITYGW"):
+        monkeypatch.setenv(name, str(tmp_path / "missing"))
+    monkeypatch.setattr("sys.path", [])
+    monkeypatch.delitem(sys.modules, "moto", raising=False)
+    reason = "neither versitygw nor moto is installed; for moto: make setup"
+    assert why_not() == reason
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        start_s3(tmp_path / "s3")
+    assert not (tmp_path / "s3").exists()
+
+
 @pytest.mark.timeout(240 + 60 * ONE_RUN)
 @pytest.mark.parametrize("run", range(len(RUNS)))
 async def test_promises_are_kept_whatever_fails(run: int, tmp_path: Path) -> None:
     pytest.importorskip("asyncpg")
     pytest.importorskip("obstore")
-    postgres = start_postgres()
-    s3 = S3Server(tmp_path / "s3")
+    s3 = start_s3(tmp_path / "s3")
+    try:
+        postgres = start_postgres()
+    except BaseException:  # skipped, too
+        s3.stop()
+        raise
     seed = SEED + run
     # Every second run uploads all batches; in the others nearly all are small enough for rows.
     cluster = Cluster(tmp_path, postgres, s3, "2 MiB" if seed % 2 else "0")
