@@ -71,7 +71,8 @@ crash: setup  ## kill -9 under load, hundreds of rounds (ROUNDS=200)
 
 # The folders whose tests open a broker on a path, or a server in a thread, which then is a shard of a cluster in memory.
 SWAPPED = tests/broker tests/queues tests/publishing tests/kafka_frontend tests/kafka_groups tests/kafka_transactions tests/consumer_groups \
-	tests/share_fetch tests/share_groups tests/sinks tests/spark/sink
+	tests/share_fetch tests/share_groups tests/sinks tests/spark/sink tests/webhooks tests/http_idempotency tests/http_queues tests/acls \
+	tests/schedules
 test-cluster: setup  ## the broker's tests, those of Kafka's clients and of Spark's sink over the stores of cluster mode
 	$(BIN)/pytest -n $(WORKERS) -q -p tests.cluster.swapped_stores $(SWAPPED)
 	$(BIN)/pytest -n $(WORKERS) -q tests/cluster/test_shard_stores.py tests/cluster/test_ledgers.py tests/cluster/test_objects.py

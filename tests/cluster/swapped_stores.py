@@ -18,6 +18,7 @@ from sparrow.broker.broker import Broker
 from sparrow.server.engine import Stores, open_local_stores, start_broker
 from sparrow.server.server import Server
 from tests.cluster.shards import ShardBench
+from tests.http_idempotency.keyed import Keyed
 from tests.queues.work import Work
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ async def _open_server(config: ServerConfig, opened: AsyncExitStack) -> Stores:
     return Stores(shard.logs, shard.meta)
 
 
-def _copy(self: Work) -> str:
+def _copy(self: Work | Keyed) -> str:
     """Copy what is committed now, as a kill -9 leaves it."""
     self._copies += 1
     path = f"{self.path}-{self._copies}"
@@ -84,7 +85,7 @@ def _copy(self: Work) -> str:
 
 
 Broker._open_stores = _open_broker  # type: ignore[method-assign]
-Work.copied = _copy  # type: ignore[method-assign]
+Work.copied = Keyed.copied = _copy  # type: ignore[method-assign]
 for function in (Server.__init__, start_broker):
     assert open_local_stores in function.__defaults__
     function.__defaults__ = tuple(
