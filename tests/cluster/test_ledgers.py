@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -243,3 +244,34 @@ async def test_commits_go_on_after_a_crash_of_the_server() -> None:
         await ledger.close()
     finally:
         await asyncio.to_thread(server.remove)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["PGPASSWORD", "PGPASSFILE", "~/.pgpass"])
+async def test_the_password_comes_from_a_variable_or_a_file(
+    postgres: PostgresServer, ledger_url: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparrow.cluster.postgres import PostgresLedger
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    monkeypatch.delenv("PGPASSFILE", raising=False)
+    file = tmp_path / (".pgpass" if place == "~/.pgpass" else "passwords")
+
+    def give(password: str) -> None:
+        if place == "PGPASSWORD":
+            monkeypatch.setenv(place, password)
+            return
+        file.write_text(f"127.0.0.1:{postgres.port}:*:*:{password}\n")
+        file.chmod(0o600)
+        if place == "PGPASSFILE":
+            monkeypatch.setenv(place, str(file))
+
+    ledger = PostgresLedger(ledger_url.replace(f":{PASSWORD}@", "@"))
+    give("guessed-word")
+    with pytest.raises(InvalidConfig, match="check user, password and database") as raised:
+        await ledger.open()
+    assert "guessed-word" not in raised.value.text
+    give(PASSWORD)
+    assert (await ledger.open()).cluster_id
+    await ledger.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from pathlib import Path
@@ -153,3 +154,53 @@ async def test_credentials_come_from_the_file_of_aws(
     objects = open_objects(url)
     await objects.put("a", [b"data"])
     assert await objects.get("a") == b"data"
+
+
+async def heads_of_a_put(
+    monkeypatch: pytest.MonkeyPatch, options: str = "", **variables: str
+) -> tuple[str, str]:
+    """Put an object where every request is forbidden; return the head of the request, and the
+    error's text.
+    """
+    pytest.importorskip("obstore")
+    heads: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/missing")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        objects = open_objects(f"s3://bucket/p?endpoint=http://127.0.0.1:{port}{options}")
+        with pytest.raises(ObjectsUnavailable, match="check the credentials") as raised:
+            await objects.put("a", [b"data"])
+    return heads[0], raised.value.text
+
+
+async def test_credentials_come_from_the_variables_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {
+        "AWS_ACCESS_KEY_ID": "key-of-variables",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_SESSION_TOKEN": "token-of-variables",
+        "AWS_REGION": "eu-west-3",
+    }
+    head, error = await heads_of_a_put(monkeypatch, **variables)
+    assert "Credential=key-of-variables/" in head
+    assert "/eu-west-3/s3/" in head
+    assert "x-amz-security-token: token-of-variables" in head
+    assert not any(each in error for each in (SECRET, "key-of-variables", "token-of-variables"))
+
+
+async def test_credentials_of_the_url_win_over_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = f"&region=x&access_key_id={KEY}&secret_access_key={SECRET}"
+    head, error = await heads_of_a_put(
+        monkeypatch, options, AWS_ACCESS_KEY_ID="key-of-variables", AWS_SECRET_ACCESS_KEY="other"
+    )
+    assert f"Credential={KEY}/" in head
+    assert SECRET not in error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,24 @@ def test_options_come_from_variables_and_are_secret() -> None:
     from sparrow.server.bootstrap.plain import plain_options
 
     assert "hidden-word" not in str(plain_options(config, resolved))
+
+
+def test_options_come_from_the_file(tmp_path: Path) -> None:
+    lines = [f"ledger: {URL}", "objects: s3://b/p", "host: broker-a.lan", "linger: 20ms", "cache: 1 MiB"]
+    file = tmp_path / "sparrow.yml"
+    file.write_text("cluster:\n" + "".join(f"  {line}\n" for line in lines))
+    config, _ = load({"config": str(file)}, {})
+    assert config.cluster == ClusterSettings(URL, "s3://b/p", "broker-a.lan", 20, 1 << 20)
+    config, _ = load({"config": str(file)}, {"SPARROW_OBJECTS": "s3://other"})
+    assert (config.cluster.ledger, config.cluster.objects) == (URL, "s3://other")
+
+
+def test_a_wrong_option_of_the_file_is_refused_without_its_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "sparrow.yml"
+    file.write_text(f"cluster:\n  ledger: {URL}\n  objekts: s3://b?secret_access_key=hidden-word\n")
+    with pytest.raises(InvalidConfig, match=r"objekts") as raised:
+        load({"config": str(file)}, {})
+    assert "hidden-word" not in raised.value.text
 
 
 @pytest.mark.parametrize(
