@@ -17,6 +17,7 @@ from sparrow.cluster.shard import OwnedShard
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from sparrow.base.clock import Clock
     from sparrow.cluster.ledger import ShardContent, Taken
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class ShardBench:
         self.lost: list[str] = []
         self.is_trusted = True
 
-    def open(self) -> OwnedShard:
+    def open(self, clock: Clock | None = None) -> OwnedShard:
         """Take the shard from whom has it, and open it. Call it on a loop."""
         node, taken, content = run_in_thread(self._take())
         self.ledger = MemoryLedger(self.state, self._ledger_faults)
@@ -63,6 +64,7 @@ class ShardBench:
             retake=lambda: self._retake(node),
             is_trusted=lambda: self.is_trusted,
             when_lost=lambda error: self.lost.append(error.text),
+            clock=clock,
             options=self.options,
             cache_bytes=self.cache_bytes,
         )

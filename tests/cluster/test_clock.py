@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
 from sparrow.base.clock import ManualClock
 from sparrow.cluster.clock import MAX_QUESTIONS, MAX_ROUND_TRIP_S, LedgerClock
 from sparrow.cluster.ledger_model import LedgerState, MemoryLedger
+from sparrow.cluster.ownership import Ownership, boot_time
 from tests.cluster.simulation.world import World
 
 LEDGER_MS = 1_800_000_000_000
@@ -72,3 +77,21 @@ def test_leases_end_in_time_though_the_clocks_of_machines_jump() -> None:
     """
     for seed in (10001, 10018):
         World(seed).run()
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no CLOCK_BOOTTIME")
+def test_leases_and_wall_time_go_by_the_clock_that_runs_while_the_machine_sleeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= boot_time() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    asked: list[int] = []
+
+    def read(clock: int) -> float:
+        asked.append(clock)
+        return 5.0
+
+    monkeypatch.setattr(time, "clock_gettime", read)
+    ownership = Ownership(MemoryLedger(LedgerState(ManualClock())), {})
+    assert ownership._now() == LedgerClock()._now() == 5.0
+    assert set(asked) == {time.CLOCK_BOOTTIME}

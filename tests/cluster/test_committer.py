@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparrow.base.clock import ManualClock, SystemClock
 from sparrow.base.errors import Overloaded, SparrowError
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
@@ -101,6 +102,108 @@ async def test_much_that_comes_at_once_is_several_objects() -> None:
     await asyncio.gather(*(log.append([batch(BIG)]) for _ in range(10)))
     assert sorted(len(data) // len(BIG) for data in bench.content.values()) == [1, 3, 3, 3]
     await shard.close()
+
+
+async def turns(count: int = 200) -> None:
+    """Let everything go on that waits for nothing."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_at_most_four_uploads_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = ShardBench(options=CommitOptions(inline_bytes=0, linger_s=0.0, seal_bytes=1000))
+    shard = bench.open()
+    log = shard.logs.open(ORDERS, LogConfig())
+    put, under_way, may_end = bench.objects.put, 0, asyncio.Event()
+    most = []
+
+    async def held(key: str, parts: Sequence[bytes | memoryview]) -> None:
+        nonlocal under_way
+        under_way += 1
+        most.append(under_way)
+        await may_end.wait()
+        await put(key, parts)
+        under_way -= 1
+
+    monkeypatch.setattr(bench.objects, "put", held)
+    appends = []
+    for _ in range(10):
+        appends.append(log.append([batch(bytes(2000))]))
+        await turns()
+    assert under_way == 4
+    may_end.set()
+    assert [each.base_offset for each in await asyncio.gather(*appends)] == list(range(10))
+    assert max(most) == 4
+    assert len(bench.content) == 5, "all that came meanwhile is one object"
+    await shard.close()
+
+
+async def test_the_linger_grows_with_the_rate_of_uploads() -> None:
+    clock = ManualClock(SystemClock().wall_ms())
+    bench = ShardBench(options=CommitOptions(linger_s=0.005, seal_bytes=100 << 20))
+    shard = bench.open(clock)
+    log, committer = shard.logs.open(ORDERS, LogConfig()), shard.committer
+
+    async def upload(size_bytes: int) -> None:
+        clock.advance(1)
+        await log.append([batch(bytes(size_bytes))])
+
+    async def lingers(expected_s: float) -> None:
+        """Check the time for which publishers that go on share an object."""
+        appends, began_at, due_in = [], clock.monotonic(), 1.0
+        while due_in > expected_s / 10:
+            appends.append(log.append([batch(BIG)]))
+            await turns(20)
+            due_in = committer._due_in() or 0.0
+            clock.advance(min(due_in, expected_s / 10))
+        assert clock.monotonic() - began_at == pytest.approx(expected_s, rel=0.1)  # the rate decays
+        await asyncio.gather(*appends)
+
+    await upload(100_000)
+    await lingers(0.005)
+    clock.advance(30)
+    await upload(12_500_000)
+    await lingers(0.05)
+    clock.advance(30)
+    await upload(90_000_000)
+    await lingers(0.125)
+    clock.advance(30)
+    await upload(100_000)
+    await lingers(0.005)
+    await shard.close()
+
+
+async def test_a_long_linger_ends_when_nothing_comes_any_more() -> None:
+    clock = ManualClock(SystemClock().wall_ms())
+    bench = ShardBench(options=CommitOptions(linger_s=0.005, seal_bytes=100 << 20))
+    shard = bench.open(clock)
+    log = shard.logs.open(ORDERS, LogConfig())
+    await log.append([batch(bytes(12_500_000))])
+    appended = log.append([batch(BIG)])
+    await turns(20)
+    assert shard.committer._due_in() == pytest.approx(0.05 / 4, rel=0.01)
+    clock.advance(0.02)
+    assert (await appended).base_offset == 1
+    await shard.close()
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_a_publish_waits_for_the_commit_whatever_its_acks(acks: int) -> None:
+    bench = ShardBench()
+    shard = bench.open()
+    broker = Broker(config=BrokerConfig(), log_store=shard.logs, meta_store=shard.meta)
+    await broker.start()
+    await broker.topics.create("orders", 1)
+    bench.state.is_down = True
+    publishing = asyncio.ensure_future(broker.records.publish("orders", 0, value_batch(b"m"), acks=acks))
+    await turns()
+    assert not publishing.done()
+    assert broker.topics.partition("orders", 0).visible_end == 0
+    bench.state.is_down = False
+    assert (await publishing).base_offset == 0
+    row, _ = bench.state.shards[0].wal[max(bench.state.shards[0].wal)]
+    assert row.payload_bytes > 0, "it is in the ledger when the publisher learns of it"
+    await broker.close()
 
 
 async def test_small_payloads_are_rows_and_large_ones_objects() -> None:

@@ -24,7 +24,8 @@ from sparrow.cli import main
 from sparrow.model.access import AccessRule
 from sparrow.spark.wire.connection import open_connection
 from sparrow.spark.wire.target import Target
-from tests.cluster.pair import Load, Pair, ask, judge, make_topic
+from tests.cluster.brokers import BrokerProcess
+from tests.cluster.pair import Load, Pair, answers, ask, free_port, judge, make_topic
 from tests.cluster.postgres_server import PostgresServer
 from tests.security.certificates import make_certificates
 
@@ -158,6 +159,24 @@ def test_streams_over_http_are_redirected(pair: Pair) -> None:
     assert (status, json.loads(shown)["status"]) == (503, "not ready")
     upgrade = ["-H", "connection: upgrade", "-H", "upgrade: websocket", "-o", "/dev/null"]
     assert ask(f"{standby}/v1/ws", *upgrade, "-w", "%{http_code}")[0] == 307
+
+
+def test_listeners_for_clients_of_other_brokers_are_closed_at_a_standby(
+    tmp_path: Path, ledger_url: str
+) -> None:
+    ports = {name: free_port() for name in "ab"}
+    environment = {"SPARROW_SEEDS_MBUS_PORT": str(ports["a"])}
+    pair = Pair(tmp_path, ledger_url, f"file://{tmp_path}/objects", environment, has_standby=False)
+    try:
+        assert answers(ports["a"])
+        environment["SPARROW_SEEDS_MBUS_PORT"] = str(ports["b"])
+        pair.start("b")
+        pair.wait_for_standby("b")
+        assert not answers(ports["b"])
+        pair.fail_over(BrokerProcess.kill)
+        assert answers(ports["b"])
+    finally:
+        pair.end()
 
 
 def test_a_client_that_knows_the_old_owner_alone_finds_the_new_one(tmp_path: Path, ledger_url: str) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from sparrow.cluster.errors import LedgerUnavailable
 from sparrow.cluster.ledger_model import LedgerState, MemoryLedger
 from sparrow.cluster.objects_model import MemoryObjects
 from sparrow.cluster.postgres import PostgresLedger
+from sparrow.server import cluster
 from sparrow.server.cluster import IDENTITY_KEY, check_engines
 from tests.cluster.conftest import SECRET
 from tests.cluster.postgres_server import PASSWORD, PostgresServer
@@ -38,6 +40,27 @@ async def test_clocks_that_differ_are_refused(seconds: int, direction: str) -> N
     clock = ManualClock(SystemClock().wall_ms() + seconds * 1000)
     with pytest.raises(InvalidConfig, match=f"{direction} that of .* NTP"):
         await check_engines(MemoryLedger(LedgerState(clock)), MemoryObjects())
+
+
+@pytest.mark.parametrize("late_ms", [0, 400])
+@pytest.mark.parametrize(
+    ("ahead_ms", "is_refused"), [(-1001, True), (-1000, False), (1000, False), (1001, True)]
+)
+async def test_clocks_may_differ_by_a_second(
+    monkeypatch: pytest.MonkeyPatch, ahead_ms: int, late_ms: int, *, is_refused: bool
+) -> None:
+    """The answer of the ledger may take `late_ms`, which count for the machine."""
+    ledger_ms = 1_800_000_000_000
+    sent_ms = ledger_ms + ahead_ms - (late_ms if ahead_ms < 0 else 0)
+    times = iter([sent_ms, sent_ms + late_ms])
+    machine = SimpleNamespace(time_ns=lambda: next(times) * 1_000_000)
+    monkeypatch.setattr(cluster, "time", machine)
+    checking = check_engines(MemoryLedger(LedgerState(ManualClock(ledger_ms))), MemoryObjects())
+    if is_refused:
+        with pytest.raises(InvalidConfig, match="NTP"):
+            await checking
+    else:
+        assert (await checking).now_ms == ledger_ms
 
 
 async def test_a_store_that_cannot_be_used_is_refused() -> None:
