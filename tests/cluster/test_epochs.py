@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from sparrow.base.errors import DiskFull
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
+from sparrow.broker.producers import TransactionEnd
 from sparrow.cluster.ledger_model import LedgerFaults
+from sparrow.records.batch import parse_header, split
+from sparrow.records.builder import build_batch
+from sparrow.records.control import maybe_parse_marker
 from sparrow.storage.epochs import UNKNOWN, end_of_epoch
 from sparrow.storage.store import LogConfig
 from tests.cluster.shards import ShardBench
 from tests.conformance.log_store import ORDERS
-from tests.storage.batches import kept, numbered
+from tests.storage.batches import kept, numbered, read_batches
 
 
 def test_an_epoch_ends_where_the_next_one_with_batches_begins() -> None:
@@ -58,3 +64,35 @@ async def test_an_epoch_whose_first_batch_fails_begins_later() -> None:
     assert not [row for row in (await bench.ledger.load(0)).entries if row.kind == b"E"]
     await shard.logs.close()
     await shard.meta.close()
+
+
+async def test_markers_have_the_epoch_of_the_owner_that_ended_the_transaction() -> None:
+    bench = ShardBench()
+    epochs, found = [], []
+    for sequence in range(3):
+        shard = bench.open()
+        broker = Broker(config=BrokerConfig(), log_store=shard.logs, meta_store=shard.meta)
+        await broker.start()
+        if not sequence:
+            await broker.topics.create("orders", 1)
+        epochs.append(broker.leader_epoch)
+        partition = broker.topics.partition("orders", 0)
+        await partition.opened()
+        known = [each.coordinator_epoch for each in partition.producers()]
+        assert known == epochs[:-1][-1:], "the epoch of the last marker is read back from the manifests"
+        data = build_batch(
+            [b"v"], producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True
+        )
+        await partition.publish(data, -1, lambda *_: None)
+        await partition.end_transactions([TransactionEnd(7, 0, commit=True)])
+        assert [each.coordinator_epoch for each in partition.producers()] == epochs[-1:]
+        log = partition.log
+        batches = [data for each in await read_batches(log) for _, data in split(each)]
+        found = [
+            marker.coordinator_epoch
+            for each in batches
+            if parse_header(each).is_control and (marker := maybe_parse_marker(each)) is not None
+        ]
+        await broker.close()
+    assert found == epochs
+    assert len(set(epochs)) == 3

@@ -71,8 +71,6 @@ if TYPE_CHECKING:
     from sparrow.broker.transaction_index import AbortedRange, AbortedTransaction
     from sparrow.storage.store import LogId, LogStore, PartitionLog
 
-COORDINATOR_EPOCH = 0
-"""One broker coordinates all transactions, always in the same epoch."""
 _MAX_COMPRESSION = 4
 
 Batch = tuple[BatchHeader, memoryview]
@@ -614,11 +612,10 @@ class Partition:
             DiskFull, StorageFailed, Overloaded: nothing was appended, or it may not be durable.
         """
         now_ms = self._clock.wall_ms()
-        data = b"".join(
-            build_marker(end.kind, end.producer_id, end.epoch, now_ms, COORDINATOR_EPOCH) for end in ends
-        )
-        promised = self.log.append(list(split(data)), leader_epoch=self._store.leader_epoch)
-        self._producers.end(ends, promised, now_ms, COORDINATOR_EPOCH)
+        epoch = self._store.leader_epoch  # the coordinator is where the leader is
+        data = b"".join(build_marker(end.kind, end.producer_id, end.epoch, now_ms, epoch) for end in ends)
+        promised = self.log.append(list(split(data)), leader_epoch=epoch)
+        self._producers.end(ends, promised, now_ms, epoch)
         if not promised.done():
             promised.add_done_callback(self._on_appended)
             # unlike awaiting the future, this leaves it alone when the caller is cancelled
