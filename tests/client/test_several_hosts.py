@@ -37,9 +37,11 @@ def test_the_blocking_client_goes_to_the_second_host(hosts: tuple[str, str]) -> 
         assert "by-sync" in {topic.name for topic in client.admin.list_topics()}
 
 
-def test_spark_goes_to_the_second_host(hosts: tuple[str, str]) -> None:
+@pytest.mark.parametrize("option", ["url", "kafka.bootstrap.servers"])
+def test_spark_goes_to_the_second_host(hosts: tuple[str, str], option: str) -> None:
     url, second = hosts
-    target = target_of(read_source_options({"url": url, "subscribe": "orders"}))
+    text = url if option == "url" else url.rpartition("://")[2]
+    target = target_of(read_source_options({option: text, "subscribe": "orders"}))
     assert [str(each) for each in target.address.brokers()][1:] == [second]
     connection = open_connection(target)
     assert str(connection.address) == second

@@ -142,9 +142,11 @@ def test_no_name_has_two_meanings() -> None:
     [
         ("broker.lan:9092", "sparrow://broker.lan:9094"),
         ("broker.lan", "sparrow://broker.lan:9094"),
-        ("broker.lan:19092,other:9092", "sparrow://broker.lan:19092"),
+        ("broker.lan:19092,other:9092", "sparrow://broker.lan:19092,other:9094"),
+        ("PLAINTEXT://a:9092, PLAINTEXT://[::1]:9092", "sparrow://a:9094,[::1]:9094"),
         ("PLAINTEXT://a:9092", "sparrow://a:9094"),
         ("[::1]:9092", "sparrow://[::1]:9094"),
+        ("a:9092,", "sparrow://a:9094"),
     ],
 )
 def test_bootstrap_servers_become_a_url(servers: str, url: str) -> None:

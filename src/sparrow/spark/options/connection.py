@@ -46,7 +46,7 @@ def _url(text: str) -> None:
 
 def _servers(text: str) -> None:
     try:
-        _first_server(text)
+        _hosts(text)
     except InvalidArgument as error:
         raise misfit(error.text) from None
 
@@ -79,7 +79,8 @@ CONNECTION = (
         "kafka.bootstrap.servers",
         TEXT,
         None,
-        "The same as Kafka names it; the first server counts, port 9092 becomes 9094. `url` wins.",
+        "The same as Kafka names it; the first server that answers is used, port 9092 becomes 9094. "
+        "`url` wins.",
         ("bootstrap.servers", "bootstrapServers"),
         check=_servers,
     ),
@@ -249,18 +250,20 @@ def _url_of(values: Mapping[str, Any]) -> str:
         return str(values["url"])
     if values["kafka.bootstrap.servers"] is not None:
         has_tls = str(values["kafka.security.protocol"]).endswith("SSL")
-        return f"{TLS_SCHEME if has_tls else SCHEME}://{_first_server(values['kafka.bootstrap.servers'])}"
+        return f"{TLS_SCHEME if has_tls else SCHEME}://{_hosts(values['kafka.bootstrap.servers'])}"
     url = _environment("URL") or DEFAULT_URL
     parse_url(url)
     return url
 
 
-def _first_server(text: str) -> str:
-    """Return "broker.lan:9094" for "PLAINTEXT://broker.lan:9092,other:9092"."""
-    first = text.split(",", maxsplit=1)[0].strip()
-    address = parse_url(f"{SCHEME}://{first.rpartition('://')[2]}")
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{host}:{_NATIVE_PORT if address.port == _KAFKA_PORT else address.port}"
+def _hosts(text: str) -> str:
+    """Return "broker.lan:9094,other:9094" for "PLAINTEXT://broker.lan:9092, other:9092"."""
+    found = []
+    for server in [each for each in text.split(",") if each.strip()] or [text]:
+        address = parse_url(f"{SCHEME}://{server.strip().rpartition('://')[2]}")
+        port = _NATIVE_PORT if address.port == _KAFKA_PORT else address.port
+        found.append(f"[{address.host}]:{port}" if ":" in address.host else f"{address.host}:{port}")
+    return ",".join(found)
 
 
 def _without_credentials(url: str) -> str:
