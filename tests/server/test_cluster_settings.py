@@ -32,7 +32,9 @@ def test_options_come_from_the_file(tmp_path: Path) -> None:
     file = tmp_path / "sparrow.yml"
     file.write_text("cluster:\n" + "".join(f"  {line}\n" for line in lines))
     config, _ = load({"config": str(file)}, {})
-    assert config.cluster == ClusterSettings(URL, "s3://b/p", "broker-a.lan", 20, 1 << 20)
+    assert config.cluster == ClusterSettings(
+        URL, "s3://b/p", "broker-a.lan", linger_ms=20, cache_bytes=1 << 20
+    )
     config, _ = load({"config": str(file)}, {"SPARROW_OBJECTS": "s3://other"})
     assert (config.cluster.ledger, config.cluster.objects) == (URL, "s3://other")
 
