@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -18,12 +19,19 @@ import psutil
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+_NO_CLIENTS = range(15_000, 32_000)
+"""Ports below those that Linux gives to connections (`ip_local_port_range`)."""
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nothing listens on, and that Linux gives to no client before the server
+    that it is for has started.
+    """
+    while True:
+        port = secrets.choice(_NO_CLIENTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _accepts(port: int) -> bool:

@@ -232,4 +232,4 @@ async def test_postgres_and_the_model_answer_alike(ledger_url: str, control: Any
             for node in comparison.nodes:
                 await node.real.close()
         losses += comparison.losses
-    assert set(losses) == {True, False}, "some lost commits had happened"
+    assert losses, "no commit lost its connection"
