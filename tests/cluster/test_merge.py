@@ -28,6 +28,9 @@ from tests.storage.batches import kept, numbered, read_batches
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sparrow.cluster.shard import OwnedShard
+    from sparrow.storage.store import PartitionLog
+
 OTHER = LogId("orders", ORDERS.topic_id, 1)
 AT_ONCE = MergeOptions(max_rows=0)
 HOUR_MS = 3_600_000
@@ -146,12 +149,17 @@ async def test_a_damaged_piece_is_left_alone_and_its_neighbours_are_merged() -> 
     await shard.close()
 
 
-async def test_a_publish_does_not_wait_for_the_upload_of_a_merge() -> None:
-    bench = ShardBench(options=CommitOptions(linger_s=0.0))
-    shard = bench.open()
+async def small_payloads() -> tuple[OwnedShard, PartitionLog]:
+    """Return a shard with twenty small payloads of one log."""
+    shard = ShardBench(options=CommitOptions(linger_s=0.0)).open()
     log = shard.logs.open(ORDERS, LogConfig())
     for number in range(20):
         await kept(log, numbered(number))
+    return shard, log
+
+
+async def test_a_publish_does_not_wait_for_the_upload_of_a_merge() -> None:
+    shard, log = await small_payloads()
     put, may_end, begun = shard.committer._objects.put, asyncio.Event(), asyncio.Event()
 
     async def slow_put(key: str, parts: Sequence[bytes | memoryview]) -> None:
@@ -171,11 +179,7 @@ async def test_a_publish_does_not_wait_for_the_upload_of_a_merge() -> None:
 
 
 async def test_a_merge_that_began_ends_before_the_log_closes() -> None:
-    bench = ShardBench(options=CommitOptions(linger_s=0.0))
-    shard = bench.open()
-    log = shard.logs.open(ORDERS, LogConfig())
-    for number in range(20):
-        await kept(log, numbered(number))
+    shard, _ = await small_payloads()
     content = next(iter(shard.logs.contents()))
     merging = asyncio.create_task(merge([content], shard.committer, 0, AT_ONCE))
     while not content.rewriting.locked():

@@ -246,8 +246,7 @@ class ShardCommitter:
             NotOwner: the shard is lost, or the committer is closed.
             Overloaded: too much waits.
         """
-        if self.failure is not None:
-            raise type(self.failure)(self.failure.text)
+        self._refuse_if_lost()
         if self._waiting_bytes and self._waiting_bytes + size_bytes > self._options.max_waiting_bytes:
             raise Overloaded(
                 f"{self._waiting_bytes} bytes wait to be committed to {self._ledger.location}; try again"
@@ -283,6 +282,10 @@ class ShardCommitter:
         group.added_at = self._clock.monotonic()
         return group
 
+    def _refuse_if_lost(self) -> None:
+        if self.failure is not None:
+            raise type(self.failure)(self.failure.text)
+
     def _start(self) -> None:
         if not self._tasks:
             loop = asyncio.get_running_loop()
@@ -309,8 +312,7 @@ class ShardCommitter:
         is_uploaded = group.uploaded is not None and await group.uploaded
         if is_object and group.payload and not is_uploaded:
             raise ObjectsUnavailable("the object store is away; nothing was replaced")
-        if self.failure is not None:
-            raise type(self.failure)(self.failure.text)
+        self._refuse_if_lost()
         self._start()
         self._waiting_bytes += group.size_bytes
         self._put_in_line(group)
