@@ -2,7 +2,8 @@
 
 All compete for the first third of the jobs. Then the victim handles half of its next batch, keeps
 all of it leased, and says so. The broker is asked which jobs it holds, the process is killed, and
-the others continue. The jobs of the victim are delivered to others when their leases end.
+the others continue. The jobs of the victim are delivered to others when their leases end. In a
+cluster the broker that owns the data dies with the victim, so that jobs are left whatever happens.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ STALL_TIMEOUT_S = 60.0
 """Time without progress after which the work is given up."""
 MAX_BATCH = 200
 _ASK_S = 0.1
+_PROGRESS_S = 0.5
 _END_TIMEOUT_S = 3.0
 
 
@@ -96,12 +98,14 @@ def work_off(context: Context, progress: Progress) -> Worked:
         victim = crew.running[0]
         crew.wait_until(lambda: crew.holds_jobs(victim))
         crew.running.remove(victim)
-        victim.process.kill()
-        victim.process.communicate()
         if context.workers == 1:
             crew.start(2, first_jobs=0, is_to_hold=False)
         for each in crew.running:
             each.order()
+        if context.fail_over is not None:
+            crew.wait_for_progress()
+        victim.process.kill()
+        victim.process.communicate()
         if context.fail_over is not None:
             crew.fail_over(context.fail_over)
         crew.wait_until(lambda: crew.statistics().unfinished == 0)
@@ -214,10 +218,20 @@ class _Crew:
                 )
             time.sleep(_ASK_S)
 
+    def wait_for_progress(self) -> None:
+        """Wait until the workers go on; not long, as all that is left may depend on the jobs of the
+        victim, which keeps them until it is killed.
+        """
+        before, deadline = self.worked.acknowledged, time.monotonic() + _PROGRESS_S
+
+        def goes_on() -> bool:
+            self.statistics()
+            return self.worked.acknowledged > before or time.monotonic() > deadline
+
+        self.wait_until(goes_on)
+
     def fail_over(self, kill_owner: Callable[[], float]) -> None:
-        """Kill the broker once the workers go on; they find the other one by themselves."""
-        before = self.worked.acknowledged
-        self.wait_until(lambda: self.statistics().unfinished == 0 or self.worked.acknowledged > before)
+        """Kill the broker while the workers work; they find the other one by themselves."""
         acknowledged = self.worked.acknowledged
         seconds = kill_owner()
         self.last_news = time.monotonic()
