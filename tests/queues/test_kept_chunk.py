@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrow.broker.queues.kept_chunk import KeptChunk
+from sparrow.broker.queues.kept_chunk import KeptChunk, KeptChunks
 from sparrow.records.batch import parse_header, split
 from sparrow.records.builder import build_batch
 from sparrow.storage.store import Chunk
@@ -59,3 +59,22 @@ def test_batches_before_the_last_request_are_gone() -> None:
     assert kept.maybe_chunk(FIRST + 1, FIRST + 2, 1) is None
     assert kept.maybe_chunk(FIRST + 5, FIRST + 6, 1) is not None
     assert kept.maybe_chunk(FIRST + 6, FIRST + 7, 1) is None
+
+
+def test_chunks_that_were_kept_first_give_way_and_large_ones_are_not_kept() -> None:
+    chunk = chunk_of([1], [0])
+    size = len(chunk.data)
+    kept = KeptChunks(max_bytes=4 * size)
+    for reader in range(5):
+        kept.keep(reader, chunk)
+    assert kept.size_bytes == 4 * size
+    assert [kept.maybe_chunk(reader, FIRST, FIRST + 1, 1) is None for reader in range(5)] == [True] + 4 * [
+        False
+    ]
+    kept.keep(4, chunk_of([2], [0]))  # more than a quarter: the one before is gone, too
+    assert kept.maybe_chunk(4, FIRST, FIRST + 1, 1) is None
+    kept.keep(3, Chunk(b"", FIRST, FIRST, 0))
+    assert kept.size_bytes == 2 * size
+    for reader in range(5):
+        kept.forget(reader)
+    assert kept.size_bytes == 0

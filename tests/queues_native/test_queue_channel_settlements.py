@@ -12,6 +12,7 @@ import pytest
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import DiskFull
 from sparrow.broker.broker import Broker
+from sparrow.frontends.native.connection import NativeConnection
 from sparrow.protocol.native import messages as m
 from sparrow.protocol.native.messages import SettleVerb
 from tests.native_frontend.raw import Listener, OpenListener, RawClient
@@ -23,6 +24,7 @@ from tests.queues_native.raw_queues import (
     leased,
     made,
     opened,
+    pushed,
     settled,
     settlement,
     statistics,
@@ -229,6 +231,28 @@ async def test_settled_comes_when_it_is_on_stable_storage(
     store.is_open.set()
     assert await client.expect(m.Settled, CHANNEL) == m.Settled(1)
     assert (await client.expect(m.Settled, CHANNEL)).ref == 2
+
+
+async def test_the_response_and_the_record_that_it_makes_room_for_are_one_write(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await made(broker, b"0", b"1", b"2")
+    await opened(client, prefetch=1, credit=3)
+    assert len(await pushed(client, 1)) == 1
+    writes: list[int] = []
+    write = NativeConnection.write
+
+    def noted(connection: NativeConnection, pieces: Any) -> None:
+        writes.append(len(pieces))
+        write(connection, pieces)
+
+    monkeypatch.setattr(NativeConnection, "write", noted)
+    for offset in range(2):
+        assert await settled(client, settlement(ACK, offset)) == []
+        assert [record[0] for record in await pushed(client, 1)] == [offset + 1]
+    assert len(writes) == 2
+    assert await settled(client, settlement(ACK, 2)) == []  # nothing follows, and it comes at once
+    assert len(writes) == 3
 
 
 async def test_when_it_cannot_be_persisted_the_client_gets_the_error(

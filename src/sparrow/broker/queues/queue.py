@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.persistence.state_store import StateStore
     from sparrow.broker.queues.rules.subscriber import DeadRecords, Grant, SubscriberState
     from sparrow.broker.queues.scheduler import CooperativeScheduler
+    from sparrow.broker.queues.source import ReadCaches
     from sparrow.broker.reading.fetch import ReadMemory
     from sparrow.meta.store import Write
-    from sparrow.records.excerpt import Excerpter
     from sparrow.records.topic_partition import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -61,6 +61,14 @@ _PURGED: Final = 1 << 16
 """Maximum number of records that are purged before other tasks run."""
 _PURGED_SINGLY: Final = 1 << 11
 """The same for queues with an order, where each record is handled by itself."""
+_READ_MEANWHILE: Final = 64
+"""Maximum number of records that are read while their lease is being synced. More of them may not
+fit into what a consumer wants at once: then their lease would be written in vain.
+"""
+_UNTIL_WRITTEN: Final = 3
+"""Iterations of the loop after which the disk has what changed: it is collected, joined by what
+others change in the same iteration, and written.
+"""
 _RESPONSE_S: Final = 0.02
 """Time for a response to leave before its consumer gets the error that the queue is stopped."""
 _BATCH_BYTES: Final = 1 << 20
@@ -91,6 +99,23 @@ class _Reading(NamedTuple):
     """Grants that did not fit, or could not be read."""
 
 
+class _Keeping(NamedTuple):
+    """The futures of what must be on stable storage before records are handed out."""
+
+    leases: asyncio.Future[None] | None
+    """None: they may be lost."""
+    records: list[asyncio.Future[None]]
+
+    async def finished(self) -> None:
+        for synced in self.records:
+            # A log that cannot be synced reports that to its publishers; its records can be read
+            # and handled nevertheless.
+            with suppress(SparrowError):
+                await synced
+        if self.leases is not None:
+            await self.leases
+
+
 @dataclass(slots=True, eq=False)
 class _Delivery:
     """Grants that are not handed out yet."""
@@ -107,13 +132,13 @@ class Queue:
         definition: Definition,
         store: StateStore,
         clock: Clock,
-        excerpter: Excerpter,
+        caches: ReadCaches,
         scheduler: CooperativeScheduler,
     ) -> None:
         self.definition = definition
         self.name = definition.name
         self._clock = clock
-        self._excerpter = excerpter
+        self._caches = caches
         self._scheduler = scheduler
         self.sources: list[QueueSource] = []
         self._by_key: dict[TopicPartition, QueueSource] = {}
@@ -178,7 +203,7 @@ class Queue:
         finished. Call `begin` once all partitions are added.
         """
         number = self.state.add_source(log_start, starts)
-        source = QueueSource(number, partition, self.scanner.woken, self._excerpter)
+        source = QueueSource(number, partition, self.scanner.woken, self._caches)
         self.sources.append(source)
         self._by_key[source.key] = source
         return source
@@ -193,6 +218,7 @@ class Queue:
         for source in self.sources:
             if source.topic == topic and not source.is_gone:
                 source.is_gone = True
+                source.forget()
                 self.scanner.drop(source)
                 self._by_key.pop(source.key, None)
                 self.state.forget_source(source.number)
@@ -304,27 +330,20 @@ class Queue:
 
     async def _deliver(self, consumer: QueueConsumer, grants: list[Grant], max_bytes: int) -> list[Leased]:
         """Read what was granted, persist the leases, then return the records. Records that could
-        not be read are ready again.
+        not be read are ready again. A buffered lease is written with the next changes.
         """
         subscriber = self.state.subscribers[consumer.subscriber]
         granted_s = self._clock.monotonic()
         delivery = _Delivery(subscriber, grants)
         self._deliveries.add(delivery)
         try:
+            is_few = sum(grant.end - grant.first for grant in grants) <= _READ_MEANWHILE
+            keeping = await self._kept_meanwhile(grants) if is_few else None
             reading = await self._read(consumer, grants, max_bytes)
             delivery.grants = reading.taken
             subscriber.release_grants(reading.left)
-            # A buffered lease is written with the next changes.
-            is_synced = self.definition.policy.lease_durability == "synced"
             if reading.taken:
-                flushed = self.writer.flushed() if is_synced else None
-                for synced in _start_syncs(reading):
-                    # A log that cannot be synced reports that to its publishers; its records can be
-                    # read and handled nevertheless.
-                    with suppress(SparrowError):
-                        await synced
-                if flushed is not None:
-                    await flushed
+                await (keeping or self._start_to_keep(reading.taken)).finished()
             is_whole = not reading.left
             # closed, or replaced by a consumer of the same id, which would never get them
             if not consumer.is_open:
@@ -336,7 +355,7 @@ class Queue:
             raise
         finally:
             self._deliveries.discard(delivery)
-        if is_whole and is_synced:
+        if is_whole and self._syncs_leases:
             self._arm()
         else:
             self.changed()
@@ -349,6 +368,42 @@ class Queue:
             if ranges:
                 found.append(Leased(source.topic, source.index, ranges, data, lease_ms))
         return found
+
+    @property
+    def _syncs_leases(self) -> bool:
+        return self.definition.policy.lease_durability == "synced"
+
+    def _start_to_keep(self, grants: list[Grant]) -> _Keeping:
+        return _Keeping(
+            self.writer.flushed() if self._syncs_leases else None,
+            self._start_syncs(grants),
+        )
+
+    def _start_syncs(self, grants: list[Grant]) -> list[asyncio.Future[None]]:
+        """Start to sync granted records that are not on stable storage yet: else, after a power
+        failure, others could take the offsets of records that were handled. Return nothing where
+        each publish waits for its sync (acks=all), or the topic does without.
+        """
+        ends: dict[int, int] = {}
+        for grant in grants:
+            ends[grant.source] = max(grant.end, ends.get(grant.source, 0))
+        syncs: list[asyncio.Future[None]] = []
+        for number, end in ends.items():
+            with suppress(UnknownTopic, OffsetOutOfRange):  # reading finds that out, too
+                partition = self.sources[number].partition
+                if partition.config.syncs and end > partition.log.durable_offset:
+                    syncs.append(partition.log.durable(end))
+        return syncs
+
+    async def _kept_meanwhile(self, grants: list[Grant]) -> _Keeping:
+        """Start to keep leases, and return when the disk has begun, so that what the loop does now
+        costs no time.
+        """
+        keeping = self._start_to_keep(grants)
+        if keeping.leases is not None:
+            for _ in range(_UNTIL_WRITTEN):
+                await asyncio.sleep(0)
+        return keeping
 
     async def _read(self, consumer: QueueConsumer, grants: list[Grant], max_bytes: int) -> _Reading:
         # By priority; of one priority and source by offset, as batches lie in the log.
@@ -441,7 +496,7 @@ class Queue:
         subscriber = self.state.subscribers[consumer.subscriber]
         return next(iter(subscriber.leased_by(consumer.id)), None) is None
 
-    def _responded(self, _: asyncio.Future[None]) -> None:
+    def _responded(self, _: asyncio.Future[list[SparrowError | None]]) -> None:
         """Once the response to a settlement has left, let its consumer learn why it gets nothing
         more.
         """
@@ -568,15 +623,13 @@ class Queue:
             except SparrowError as error:
                 outcomes.append(error)
         self.state.settled()
-        response: asyncio.Future[list[SparrowError | None]] = asyncio.get_running_loop().create_future()
         # Consumers that it lets have records are woken first, so that their leases go into the same
         # write.
         self.changed()
-        flushed = self.writer.flushed()
-        flushed.add_done_callback(partial(_respond, response, outcomes))
+        response = self.writer.flushed(outcomes)
         if self._stops_at_corrupt:
             self._pending_responses += 1
-            flushed.add_done_callback(self._responded)
+            response.add_done_callback(self._responded)
         return response
 
     def _settle(self, subscriber: SubscriberState, consumer: str, each: Settlement, now_ms: int) -> None:
@@ -843,19 +896,6 @@ class Queue:
         return self.definition.kind == SHARE
 
 
-def _start_syncs(reading: _Reading) -> list[asyncio.Future[None]]:
-    """Start to sync granted records that are not on stable storage yet: else, after a power
-    failure, others could take the offsets of records that were handled. Return nothing where each
-    publish waits for its sync (acks=all), or the topic does without.
-    """
-    syncs: list[asyncio.Future[None]] = []
-    for source, taken, _ in reading.found:
-        log, end = source.partition.log, max(grant.end for grant in taken)
-        if source.partition.config.syncs and end > log.durable_offset:
-            syncs.append(log.durable(end))
-    return syncs
-
-
 def _split(granted: list[Grant], had: int) -> tuple[list[Grant], list[Grant]]:
     """Return the first `had` records of the grants, and the rest."""
     taken: list[Grant] = []
@@ -869,20 +909,3 @@ def _split(granted: list[Grant], had: int) -> tuple[list[Grant], list[Grant]]:
         taken.append(grant)
         had -= size
     return taken, []
-
-
-def _respond(
-    response: asyncio.Future[list[SparrowError | None]],
-    outcomes: list[SparrowError | None],
-    flushed: asyncio.Future[None],
-) -> None:
-    if response.done():
-        return
-    if flushed.cancelled():
-        response.cancel()
-        return
-    error = flushed.exception()
-    if error is not None:
-        response.set_exception(error)
-    else:
-        response.set_result(outcomes)

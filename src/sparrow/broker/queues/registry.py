@@ -32,10 +32,10 @@ from sparrow.broker.queues.persistence.definition import DEAD, QUEUE, SHARE, Def
 from sparrow.broker.queues.persistence.restore import StoredSource, StoredStates
 from sparrow.broker.queues.queue import Queue
 from sparrow.broker.queues.scheduler import CooperativeScheduler
+from sparrow.broker.queues.source import ReadCaches
 from sparrow.broker.reading.positions import BEGINNING, TIMESTAMP, StartPosition, locate
 from sparrow.broker.topics.internal_topics import INTERNAL_TOPICS
 from sparrow.meta.store import ABSENT, Delete, Put
-from sparrow.records.excerpt import Excerpter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,7 +75,7 @@ class QueueRegistry:
         self._topics = topics
         self._queues: dict[str, Queue] = {}
         self._changes = Changes(store)
-        self._excerpter = Excerpter()
+        self._caches = ReadCaches()
         self._scheduler = CooperativeScheduler()
         self.made: list[Callable[[Queue], None]] = []
         """Called with each queue that begins to run, to attach other parts to it."""
@@ -205,7 +205,7 @@ class QueueRegistry:
         return round(self._clock.monotonic() * 1000), self._clock.wall_ms()
 
     def _new(self, definition: Definition) -> Queue:
-        return Queue(definition, self._store, self._clock, self._excerpter, self._scheduler)
+        return Queue(definition, self._store, self._clock, self._caches, self._scheduler)
 
     def _restore(self, queue: Queue, states: StoredStates) -> None:
         """Restore the sources of a queue, and the state of their records. The queue stays closed if

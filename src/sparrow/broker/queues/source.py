@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.queues.kept_chunk import MAX_BYTES, KeptChunk
+from sparrow.broker.queues.kept_chunk import KeptChunks
 from sparrow.broker.reading.committed_chunks import stable, without_aborted
 from sparrow.records.batch import parse_header
+from sparrow.records.excerpt import Excerpter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.scan.record_headers import Piece
-    from sparrow.records.excerpt import Excerpter
     from sparrow.storage.store import Chunk
 
 _LEAST_READ_BYTES: Final = 16 << 10
 _KEPT: Final = 0.8
 """Weight of the old estimate when the size of one more record is added."""
+
+
+@dataclass(slots=True)
+class ReadCaches:
+    """Memory of the batches that were read last, for the sources of all queues."""
+
+    excerpter: Excerpter = field(default_factory=Excerpter)
+    """Cuts batches of which not all records were leased."""
+    kept: KeptChunks = field(default_factory=KeptChunks)
+    """The batches of each source's last lease."""
 
 
 class QueueSource:
@@ -28,7 +39,7 @@ class QueueSource:
     Args:
         number: its number in the queue's state.
         woken: called when there is more to scan.
-        excerpter: cuts batches of which not all records were leased.
+        caches: shared with other sources.
     """
 
     def __init__(
@@ -36,7 +47,7 @@ class QueueSource:
         number: int,
         partition: Partition,
         woken: Callable[[QueueSource], None],
-        excerpter: Excerpter,
+        caches: ReadCaches,
     ) -> None:
         self.number = number
         self.partition = partition
@@ -50,9 +61,7 @@ class QueueSource:
         """True once its topic was deleted."""
         self.mean_bytes = 256.0
         """Estimated size of a record."""
-        self._excerpter = excerpter
-        self._kept: KeptChunk | None = None
-        """The batches that were read for the last lease."""
+        self._excerpter, self._kept = caches.excerpter, caches.kept
 
     # ── the end of the log ────────────────────────────────────────────────────────────────────────
 
@@ -79,7 +88,7 @@ class QueueSource:
 
     def forget(self) -> None:
         """Free the memory of the batches that were read."""
-        self._kept = None
+        self._kept.forget(self)
 
     def measured(self, size_bytes: int, records: int) -> None:
         """Update the estimated size of a record. Many records at once count as much as the same
@@ -148,15 +157,15 @@ class QueueSource:
                 break
             end = stop
         log = self.partition.log
-        if self._kept is not None and position >= log.start_offset:
-            kept = self._kept.maybe_chunk(position, end, room)
+        if position >= log.start_offset:
+            kept = self._kept.maybe_chunk(self, position, end, room)
             if kept is not None:
                 return kept
         size = min(room, max(_LEAST_READ_BYTES, int((end - position) * self.mean_bytes * 1.25)))
         chunk = log.read_nowait(position, size)
         if chunk is None:
             chunk = await log.read(position, size)
-        self._kept = KeptChunk(chunk) if 0 < len(chunk.data) <= MAX_BYTES else None
+        self._kept.keep(self, chunk)
         return chunk
 
 

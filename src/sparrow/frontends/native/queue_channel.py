@@ -55,6 +55,7 @@ class QueueChannel:
         "_credit",
         "_is_closed",
         "_is_draining",
+        "_is_leasing",
         "_is_push",
         "_leasing",
         "_max_deliver_bytes",
@@ -78,6 +79,7 @@ class QueueChannel:
         self._pulling: m.Lease | None = None
         self._waker: asyncio.Future[None] | None = None
         self._is_closed = False
+        self._is_leasing = False
         self._is_draining = False
         self.work = WorkQueue(1, session.may_work, session.work_changed)
 
@@ -188,7 +190,7 @@ class QueueChannel:
             self._settlements.add(head)
 
     def _send_settled(self, ref: int, failures: list[m.SettleFailure]) -> None:
-        is_last = self._settlements is not None and self._settlements.is_idle
+        is_last = self._settlements is not None and self._settlements.is_idle and not self._is_leasing
         try:
             self._send_head(m.Settled(ref, failures), is_last=is_last)
         except FrameTooLarge:  # with thousands of failures the texts of a few are enough
@@ -285,6 +287,7 @@ class QueueChannel:
         `RETRY_S`.
         """
         max_bytes = max(1, self._session.throttle.max_delivery_bytes(wanted_bytes))
+        self._is_leasing = True
         try:
             return await consumer.lease(limit, max_bytes=max_bytes, memory=memory)
         except Unavailable as error:
@@ -292,6 +295,8 @@ class QueueChannel:
                 raise
             await asyncio.sleep(RETRY_S)
             return []
+        finally:
+            self._is_leasing = False
 
     async def _wait_for_room(self, *, needs_credit: bool) -> None:
         await self._session.throttle.wait_to_deliver()

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from sparrow.base.errors import InternalError, SparrowError, UnknownQueue
 
@@ -29,7 +29,9 @@ RETRY_S: Final = 1.0
 _UNDER_WAY: Final = 2
 """Records of the journal that are not on stable storage."""
 
-_Waiting = list["asyncio.Future[None]"]
+_Result = TypeVar("_Result")
+_Waiting = list[tuple["asyncio.Future[Any]", object]]
+"""Futures, and their results."""
 
 
 class StateWriter:
@@ -73,18 +75,24 @@ class StateWriter:
         self._is_due = not self._is_closed
         self._schedule()
 
-    def flushed(self) -> asyncio.Future[None]:
-        """Return a future that is done when everything that has changed by now is on stable
+    @overload
+    def flushed(self) -> asyncio.Future[None]: ...
+
+    @overload
+    def flushed(self, result: _Result) -> asyncio.Future[_Result]: ...
+
+    def flushed(self, result: object = None) -> asyncio.Future[Any]:
+        """Return a future that has the result when everything that has changed by now is on stable
         storage.
 
         It fails with DiskFull, StorageFailed or Overloaded if the write failed; the changes stay in
         memory, and are written with the next. It fails with UnknownQueue after `drop`.
         """
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._is_closed:
             _refuse(future)
             return future
-        self._waiting.append(future)
+        self._waiting.append((future, result))
         self.changed()
         return future
 
@@ -112,7 +120,7 @@ class StateWriter:
         self._pending.clear()
         self._failed.clear()
         waiting, self._waiting = self._waiting, []
-        for future in waiting:
+        for future, _ in waiting:
             _refuse(future)
 
     async def _settled(self) -> None:
@@ -154,9 +162,9 @@ class StateWriter:
         _, waiting = self._under_way.popleft()
         error = asyncio.CancelledError() if write.cancelled() else write.exception()
         if error is None:
-            for future in waiting:
+            for future, result in waiting:
                 if not future.done():  # else the caller is gone
-                    future.set_result(None)
+                    future.set_result(result)
         else:
             self._failed |= entries
             self._fail(waiting, error)
@@ -166,7 +174,7 @@ class StateWriter:
     def _fail(self, waiting: _Waiting, error: BaseException) -> None:
         text = error.text if isinstance(error, SparrowError) else repr(error)
         _LOG.warning("the state of a queue could not be kept: %s", text)
-        for future in waiting:
+        for future, _ in waiting:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # the future may have no reader any more
@@ -183,7 +191,7 @@ def _done() -> asyncio.Future[None]:
     return future
 
 
-def _refuse(future: asyncio.Future[None]) -> None:
+def _refuse(future: asyncio.Future[Any]) -> None:
     if not future.done():
         future.set_exception(
             UnknownQueue("The queue was deleted, or is being changed; nothing of it is kept any more.")

@@ -1,0 +1,115 @@
+"""Few leased records are read while the disk keeps their lease; what must not change by it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from tests.queues.held import unwritten
+from tests.queues.work import Work, records, take, values
+
+from sparrow.broker.queues.queue import Queue
+from sparrow.broker.queues.source import QueueSource
+from sparrow.meta.store import Write
+from sparrow.storage.log import LocalLog
+
+
+def steps_of(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that grows by "write" and "read" with each of them."""
+    steps: list[str] = []
+    append, read = queue.writer._store.append, QueueSource.read
+
+    def noted_append(writes: Sequence[Write]) -> asyncio.Future[None]:
+        steps.append("write")
+        return append(writes)
+
+    async def noted_read(*arguments: object) -> object:
+        steps.append("read")
+        return await read(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(queue.writer._store, "append", noted_append)
+    monkeypatch.setattr(QueueSource, "read", noted_read)
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("count", "policy", "expected"),
+    [
+        (1, {}, ["write", "read"]),
+        (64, {}, ["write", "read"]),
+        (65, {}, ["read", "write"]),
+        (1, {"lease_durability": "buffered"}, ["read", "write"]),
+    ],
+)
+async def test_few_records_are_read_after_their_lease_was_written(
+    work: Work, monkeypatch, count: int, policy: dict[str, object], expected: list[str]
+) -> None:
+    queue = await work.create("jobs", **policy)
+    await work.publish("jobs", [b"%d" % n for n in range(count)])
+    consumer = await work.consumer("jobs")
+    await asyncio.sleep(0.02)  # what the scan changed is written
+    steps = steps_of(queue, monkeypatch)
+    assert len(await take(consumer)) == count
+    await asyncio.sleep(0.02)
+    assert steps[:2] == expected
+
+
+async def test_records_wait_for_their_lease_however_early_they_are_read(work: Work) -> None:
+    queue = await work.create("jobs")
+    await work.publish("jobs", [b"0"])
+    consumer = await work.consumer("jobs")
+    with unwritten(queue) as gate:
+        waiting = asyncio.create_task(consumer.lease(1, wait_ms=500))
+        await gate.reached.wait()
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        gate.opened.set()
+        assert values(await waiting) == [b"0"]
+
+
+async def test_records_that_do_not_fit_were_not_delivered(work: Work) -> None:
+    await work.create("jobs")
+    for number in range(4):
+        await work.publish("jobs", [b"%d" % number * 2000])
+    consumer = await work.consumer("jobs")
+    assert [len(each) for each in values(await consumer.lease(4, max_bytes=2500, wait_ms=500))] == [2000]
+    assert work.statistics("jobs").leased == 1
+    await work.broker.parts.queue_registry.get("jobs").writer.flushed()
+    await work.crash()
+    again = await (await work.consumer("jobs")).lease(4, wait_ms=500)
+    assert [record.offset for record in records(again)] == [1, 2, 3]
+    assert {count for each in again for _, _, count in each.ranges} == {1}
+
+
+async def test_a_lease_whose_topic_is_deleted_meanwhile_has_no_records(work: Work) -> None:
+    queue = await work.create("jobs", ["events"])
+    await work.publish("events", [b"0"])
+    consumer = await work.consumer("jobs")
+    with unwritten(queue) as gate:
+        waiting = asyncio.create_task(consumer.lease(1, wait_ms=50))
+        await asyncio.sleep(0)
+        await work.broker.topics.delete("events")
+        gate.opened.set()
+        assert await waiting == []
+
+
+async def test_a_record_that_is_not_synced_yet_shares_the_sync_of_its_lease(work: Work, monkeypatch) -> None:
+    queue = await work.create("jobs")
+    consumer = await work.consumer("jobs")
+    waited: list[int] = []
+    durable = LocalLog.durable
+
+    def noted(log: LocalLog, offset: int) -> asyncio.Future[None]:
+        waited.append(offset)
+        return durable(log, offset)
+
+    monkeypatch.setattr(LocalLog, "durable", noted)
+    await work.publish("jobs", [b"0"])
+    monkeypatch.setattr(LocalLog, "durable_offset", 0)
+    with unwritten(queue) as gate:
+        waiting = asyncio.create_task(consumer.lease(1, wait_ms=500))
+        await gate.reached.wait()
+        assert 1 in waited  # asked for before the lease is written, not behind it
+        gate.opened.set()
+        assert values(await waiting) == [b"0"]
