@@ -12,7 +12,7 @@ from tests.queues.work import Work, records, take, values
 from sparrow.broker.queues.queue import Queue
 from sparrow.broker.queues.source import QueueSource
 from sparrow.meta.store import Write
-from sparrow.storage.log import LocalLog
+from sparrow.storage.store import PartitionLog
 
 
 def steps_of(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -97,16 +97,17 @@ async def test_a_lease_whose_topic_is_deleted_meanwhile_has_no_records(work: Wor
 async def test_a_record_that_is_not_synced_yet_shares_the_sync_of_its_lease(work: Work, monkeypatch) -> None:
     queue = await work.create("jobs")
     consumer = await work.consumer("jobs")
+    await work.publish("jobs", [b"0"])
+    kind = type(queue.sources[0].partition.log)
     waited: list[int] = []
-    durable = LocalLog.durable
+    durable = kind.durable
 
-    def noted(log: LocalLog, offset: int) -> asyncio.Future[None]:
+    def noted(log: PartitionLog, offset: int) -> asyncio.Future[None]:
         waited.append(offset)
         return durable(log, offset)
 
-    monkeypatch.setattr(LocalLog, "durable", noted)
-    await work.publish("jobs", [b"0"])
-    monkeypatch.setattr(LocalLog, "durable_offset", 0)
+    monkeypatch.setattr(kind, "durable", noted)
+    monkeypatch.setattr(kind, "durable_offset", 0)
     with unwritten(queue) as gate:
         waiting = asyncio.create_task(consumer.lease(1, wait_ms=500))
         await gate.reached.wait()
