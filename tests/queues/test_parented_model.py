@@ -124,8 +124,8 @@ class ParentedMachine(RuleBasedStateMachine):
             self.state.add_source(0, {name: starts[source] for name, starts in self.starts.items()})
             for (name, number, page), value in self.entries.items():
                 if number == source:
-                    runs = pages.decode_page(Entry("p", "k", value, 1), page, self.now_ms, self.now_ms)
-                    self.state.subscribers[name].restore(source, runs)
+                    kept = pages.decode_page(Entry("p", "k", value, 1), page, self.now_ms, self.now_ms)
+                    self.state.subscribers[name].restore(source, [kept])
             for (number, page), value in self.failed_entries.items():
                 if number == source:
                     for first, end in pages.decode_failed(Entry("f", "k", value, 1), page):

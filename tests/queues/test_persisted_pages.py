@@ -66,7 +66,7 @@ def test_page_restores_only_persisted_states(drawn) -> None:
         held.set(first, min(first + size, 4096), value)
     kept = pages.encode_page(held.columns(0), leases, 0, WALL_MS)
     back = RangeMap()
-    for first, end, value, lease in pages.decode_page(entry(kept), 0, 0, WALL_MS) if kept else ():
+    for first, end, value, lease in pages.decode_page(entry(kept), 0, 0, WALL_MS).runs() if kept else ():
         assert lease is None or (lease.consumer, lease.error, lease.reason) == ("ann", "oops", "REJECTED")
         back.set(first, end, value | (7 << LEASE_SHIFT if lease is not None else 0))
     for first, end, value in held.runs(0, 4096):
@@ -81,7 +81,7 @@ def test_page_restores_only_persisted_states(drawn) -> None:
 )
 def test_a_lease_is_never_longer_after_a_restart(jump_ms, left_ms) -> None:
     kept = page([(5, 6, LEASED | 1 << COUNT_SHIFT | 9 << LEASE_SHIFT)], {9: Lease("ann", 1, 2, 4000)})
-    ((first, end, _, lease),) = pages.decode_page(entry(kept), 3, 77, WALL_MS + jump_ms)
+    ((first, end, _, lease),) = pages.decode_page(entry(kept), 3, 77, WALL_MS + jump_ms).runs()
     assert (first, end) == (3 * 4096 + 5, 3 * 4096 + 6)
     assert lease.due_ms == 77 + left_ms
 
@@ -94,14 +94,42 @@ def test_a_page_of_version_1_is_read() -> None:
         "95019197a3616e6e01cf0000018bcfe56800cf0000018bcfe573b8cd0bb8a46f6f7073a0"
         "939200ff92cd0122009206ffc406000004000500c406020001000000"
     )
-    runs = pages.decode_page(entry(written), 0, 1000, WALL_MS)
+    runs = list(pages.decode_page(entry(written), 0, 1000, WALL_MS).runs())
     assert [(first, end, value) for first, end, value, _ in runs] == [(0, 4, 6), (4, 5, 0x122)]
     lease = runs[1][3]
     assert (lease.consumer, lease.first_ms, lease.error, lease.due_ms) == ("ann", 1, "oops", 4000)
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"\x00", b"\x91\x01", msgspec.msgpack.encode([1, [], [[6, 4]], b"\0\0", b"\1\0"])]
+    "value",
+    [
+        b"",
+        b"\x00",
+        b"\x91\x01",
+        msgspec.msgpack.encode([1, [], [[6, 4]], b"\0\0", b"\1\0"]),
+        msgspec.msgpack.encode([1, [], [[6, 4]], b"\0\0", b"\0\0"]),
+        msgspec.msgpack.encode([1, [], [[6, -1]], b"\0\0", b"\1\0"]),
+        msgspec.msgpack.encode([1, [], [[6, -1]], b"", b""]),
+        msgspec.msgpack.encode([1, [], [[6, -1]], b"\0", b"\0"]),
+        msgspec.msgpack.encode([1, [], [[6, -1]], b"\1\0", b"\0\0"]),
+        msgspec.msgpack.encode([1, [], [[6, -1]], b"\0\0\0\0", b"\0\0\0\0"]),
+        msgspec.msgpack.encode([1, [], [[6, -1]], b"\0\0\0\x10", b"\0\0\0\0"]),
+        msgspec.msgpack.encode([1, [], [[6, -1]], b"\0\0\1\0", b"\0\0"]),
+    ],
+    ids=[
+        "empty",
+        "no array",
+        "too short",
+        "no such kind or lease",
+        "no such lease",
+        "no such kind",
+        "no run",
+        "half a number",
+        "begins late",
+        "begins twice",
+        "ends with the page",
+        "a run without kind",
+    ],
 )
 def test_invalid_page_is_refused(value) -> None:
     with pytest.raises(DirectoryUnreadable, match="q//t/0/3"):

@@ -1,7 +1,12 @@
 """Bounds of the memory of a queue, and of the time of one call, however it is used."""
 
+from collections.abc import Iterable
+
 from sparrow.base.queue_policy import QueuePolicy
+from sparrow.broker.queues.maps.range_map import RangeMap
+from sparrow.broker.queues.persistence import pages
 from sparrow.broker.queues.rules.delivery_info import DeliveryInfo
+from sparrow.broker.queues.rules.kept_page import KeptPage, KeptRun
 from sparrow.broker.queues.rules.leases import Lease
 from sparrow.broker.queues.rules.ready import ReadyRanges
 from sparrow.broker.queues.rules.record_state import (
@@ -13,6 +18,7 @@ from sparrow.broker.queues.rules.record_state import (
     STATE_MASK,
 )
 from sparrow.broker.queues.rules.state import QueueState
+from sparrow.meta.store import Entry
 
 HOUR_MS = 3_600_000
 WALL_MS = 1_700_000_000_000
@@ -30,6 +36,19 @@ def find_plain(state: QueueState, first: int, end: int) -> None:
 
 def lease(state: QueueState, limit: int, now_ms: int = 1, lease_ms: int = 1000):
     return state.subscribers[""].grant("c", limit, now_ms=now_ms, wall_ms=WALL_MS, lease_ms=lease_ms)
+
+
+def kept_page(runs: Iterable[KeptRun]) -> KeptPage:
+    """Return runs of the first page as a restart reads them, at the monotonic time 0."""
+    held, leases, numbers = RangeMap(), {}, {None: 0}
+    for first, end, value, lease in runs:
+        if lease not in numbers:
+            numbers[lease] = len(numbers)
+            leases[numbers[lease]] = lease
+        held.set(first, end, value | numbers[lease] << LEASE_SHIFT)
+    value = pages.encode_page(held.columns(0), leases, 0, WALL_MS)
+    assert value is not None
+    return pages.decode_page(Entry(pages.PAGE, "q//t/0/0", value, 1), 0, 0, WALL_MS)
 
 
 def test_leases_that_are_settled_long_before_they_end_leave_no_timers() -> None:
@@ -126,7 +145,9 @@ def test_runs_of_one_lease_that_are_restored_have_one_timer() -> None:
     state = make(delivery_limit=0)
     subscriber = state.subscribers[""]
     lease = Lease("c", WALL_MS, WALL_MS, 500, "no luck")
-    subscriber.restore(0, [(n, n + 1, DELAYED | 4 << 3 | 1 << 7, lease) for n in range(0, 4000, 2)])
+    subscriber.restore(
+        0, [kept_page([(n, n + 1, DELAYED | 4 << 3 | 1 << 7, lease) for n in range(0, 4000, 2)])]
+    )
     assert len(subscriber.leases.timers) == 1
     find_plain(state, 0, 4000)
     for _ in range(2):
@@ -154,9 +175,8 @@ def test_a_lease_of_many_pieces_ends_bit_by_bit() -> None:
 def test_records_that_retention_took_are_lost_once() -> None:
     state = make()
     subscriber = state.subscribers[""]
-    subscriber.restore(
-        0, [(2, 3, DONE, None), (4, 6, LEASED | 4 << 3 | 1 << 7, Lease("c", WALL_MS, WALL_MS, 500))]
-    )
+    lease = Lease("c", WALL_MS, WALL_MS, 500)
+    subscriber.restore(0, [kept_page([(2, 3, DONE, None), (4, 6, LEASED | 4 << 3 | 1 << 7, lease)])])
     state.lost(0, 8)
     assert subscriber.tally.lost == 7
     assert (subscriber.unfinished, subscriber.leases.by_number) == (0, {})

@@ -376,17 +376,16 @@ class QueueMachine(RuleBasedStateMachine):
         self.scanned = []
         for source in range(SOURCES):
             self.state.add_source(0, {"": self.starts[source]})
-            runs = [
-                run
+            kept = [
+                pages.decode_page(
+                    Entry("p", key, value, 1), int(key.split("/")[1]), self.now_ms, self.wall_ms
+                )
                 for key, value in sorted(
                     self.entries["page"].items(), key=lambda item: int(item[0].split("/")[1])
                 )
                 if int(key.split("/")[0]) == source
-                for run in pages.decode_page(
-                    Entry("p", key, value, 1), int(key.split("/")[1]), self.now_ms, self.wall_ms
-                )
             ]
-            self.subscriber.restore(source, runs)
+            self.subscriber.restore(source, kept)
             for key, value in self.entries["failed"].items():
                 if int(key.split("/")[0]) == source:
                     for first, end in pages.decode_failed(Entry("f", key, value, 1), int(key.split("/")[1])):

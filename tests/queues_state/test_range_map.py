@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from array import array
 from itertools import groupby
 
 import pytest
@@ -59,6 +60,18 @@ class RangeMapAgainstAnArray(RuleBasedStateMachine):
         for offset in draw.sample(range(page * PAGE, page * PAGE + 200), 150):
             self.map.set(offset, offset + 1, VALUES[code])
             self.model[offset] = code
+
+    @rule(
+        page=st.integers(0, 4), code=codes, bounds=st.lists(st.integers(1, PAGE - 1), max_size=9, unique=True)
+    )
+    def replace_a_page(self, page: int, code: int, bounds: set[int]) -> None:
+        """Every third run is equal to the one before it."""
+        starts = [0, *sorted(bounds)]
+        drawn = [(code + n - n // 3) % len(VALUES) for n in range(len(starts))]
+        self.map.set_page(page, array("H", starts), array("q", [VALUES[each] for each in drawn]))
+        base = page * PAGE
+        for first, end, each in zip(starts, [*starts[1:], PAGE], drawn, strict=True):
+            self.model[base + first : base + end] = bytes([each]) * (end - first)
 
     @rule(offset=offsets)
     def forget_before(self, offset: int) -> None:

@@ -650,12 +650,7 @@ def _restore_source(queue: Queue, partition: Partition, stored: StoredSource) ->
     for key in stored.keys:
         queue.snapshot.found(key)
     for name, subscriber in queue.state.subscribers.items():
-        runs = [
-            (first, min(stop, end), value, lease)
-            for first, stop, value, lease in stored.runs.get(name, ())
-            if first < end
-        ]
-        subscriber.restore(source.number, runs)
+        subscriber.restore(source.number, [page.before(end) for page in stored.pages.get(name, ())])
     for first, stop in stored.failed:
         queue.state.failed[source.number].set(first, min(stop, end), 1)
     _mark_cut(queue, source, stored, end)
@@ -665,18 +660,16 @@ def _mark_cut(queue: Queue, source: QueueSource, stored: StoredSource, end: int)
     """Have the state of records behind the end of the log persisted again: new records will take
     their offsets.
     """
-    number, bits = source.number, RangeMap.PAGE_BITS
+    number = source.number
     for name, subscriber in queue.state.subscribers.items():
         if stored.starts[name] > end:
             subscriber.moved_starts.add(number)
-        for first, stop, _, _ in stored.runs.get(name, ()):
-            if stop > end:
-                subscriber.dirty.update(
-                    (number, page) for page in range(first >> bits, (stop - 1 >> bits) + 1)
-                )
+        subscriber.dirty.update(
+            (number, page.number) for page in stored.pages.get(name, ()) if page.reaches_beyond(end)
+        )
     for first, stop in stored.failed:
         if stop > end:
-            queue.state.dirty_failed.add((number, first >> bits))
+            queue.state.dirty_failed.add((number, first >> RangeMap.PAGE_BITS))
 
 
 async def _first_offset(partition: Partition, policy: QueuePolicy) -> int:

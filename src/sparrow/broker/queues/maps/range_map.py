@@ -24,6 +24,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from operator import eq
 from typing import Final
 
 
@@ -125,6 +126,18 @@ class RangeMap:
         if isinstance(runs, int):
             runs = _Page(runs)
         return runs.starts, runs.values
+
+    def set_page(self, page: int, starts: array[int], values: array[int]) -> None:
+        """Replace a page by runs, as `columns` returns them, but neighbours may be equal. The
+        columns are the map's from now on.
+        """
+        if any(map(eq, values, values[1:])):
+            kept = [n for n in range(len(values)) if not n or values[n] != values[n - 1]]
+            starts = array("H", map(starts.__getitem__, kept))
+            values = array("q", map(values.__getitem__, kept))
+        runs = _Page(0)
+        runs.starts, runs.values = starts, values
+        self._put(page, values[0] if len(values) == 1 else runs)
 
     def pages(self) -> list[int]:
         """Return the numbers of the pages that have values, ascending."""

@@ -30,12 +30,15 @@ from __future__ import annotations
 
 import sys
 from array import array
+from itertools import chain
+from operator import lt
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from sparrow.base.errors import DirectoryUnreadable, NewerFormat
 from sparrow.broker.queues.maps.range_map import RangeMap
+from sparrow.broker.queues.rules.kept_page import KeptPage
 from sparrow.broker.queues.rules.leases import Lease
 from sparrow.broker.queues.rules.record_state import BELOW_LEASE, LEASE_SHIFT, must_be_persisted
 
@@ -52,8 +55,7 @@ VERSION: Final = 1
 
 _NOT_STORED: Final = (0, -1)
 
-PersistedRun = tuple[int, int, int, Lease | None]
-"""(first offset, end, value without its lease, the lease)."""
+_FROM_0: Final = array("H", (0,))
 
 
 class _StoredLease(msgspec.Struct, array_like=True):
@@ -171,26 +173,31 @@ def _encoded_lease(lease: Lease, now_ms: int, wall_ms: int) -> bytes:
     return lease.encoded
 
 
-def decode_page(entry: Entry, page: int, now_ms: int, wall_ms: int) -> list[PersistedRun]:
-    """Return the runs of a persisted page.
+def decode_page(entry: Entry, page: int, now_ms: int, wall_ms: int) -> KeptPage:
+    """Return the states of a persisted page.
 
     Raises:
         DirectoryUnreadable, NewerFormat
     """
     stored = _decoded(entry, _Page)
-    base = page << RangeMap.PAGE_BITS
     leases = [_decoded_lease(each, now_ms, wall_ms) for each in stored.leases]
     try:
-        starts, runs = _numbers(stored.starts), _numbers(stored.runs)
-        ends = [*starts[1:], RangeMap.PAGE]
-        found: list[PersistedRun] = []
-        for first, end, kind in zip(starts, ends, runs, strict=True):
-            value, index = stored.kinds[kind]
-            if kind:
-                found.append((base + first, base + end, value, leases[index] if index >= 0 else None))
+        starts, kinds = _numbers(stored.starts), _numbers(stored.runs)
+        kept = KeptPage(
+            page,
+            starts,
+            kinds,
+            [value for value, _ in stored.kinds],
+            [leases[index] if index >= 0 else None for _, index in stored.kinds],
+        )
     except (IndexError, ValueError):
         raise _unreadable(entry) from None
-    return found
+    is_ascending = all(map(lt, starts, chain(starts[1:], (RangeMap.PAGE,))))
+    if len(starts) != len(kinds) or starts[:1] != _FROM_0 or not is_ascending:
+        raise _unreadable(entry)
+    if max(kinds) >= len(stored.kinds):
+        raise _unreadable(entry)
+    return kept
 
 
 def _decoded_lease(stored: _StoredLease, now_ms: int, wall_ms: int) -> Lease:

@@ -5,6 +5,7 @@ rebuilt.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
 from sparrow.broker.queues.persistence import pages
@@ -13,7 +14,7 @@ from sparrow.meta.store import Delete
 if TYPE_CHECKING:
     import uuid
 
-    from sparrow.broker.queues.persistence.pages import PersistedRun
+    from sparrow.broker.queues.rules.kept_page import KeptPage
     from sparrow.meta.store import MetaStore, Write
     from sparrow.storage.store import LogId
 
@@ -24,7 +25,8 @@ class StoredSource:
 
     starts: dict[str, int] = field(default_factory=dict)
     """Start of each subscriber."""
-    runs: dict[str, list[PersistedRun]] = field(default_factory=dict)
+    pages: dict[str, list[KeptPage]] = field(default_factory=dict)
+    """Pages of each subscriber, ascending."""
     failed: list[tuple[int, int]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     """Keys of the entries that hold pages."""
@@ -35,7 +37,7 @@ class StoredStates:
 
     def __init__(self) -> None:
         self._starts: dict[str, int] = {}
-        self._pages: dict[str, list[tuple[str, list[PersistedRun]]]] = {}
+        self._pages: dict[str, list[tuple[str, KeptPage]]] = {}
         self._failed: dict[str, list[tuple[str, list[tuple[int, int]]]]] = {}
 
     @classmethod
@@ -54,8 +56,8 @@ class StoredStates:
             states._starts[entry.key] = pages.decode_start(entry)
         for entry in await meta.scan(pages.PAGE, prefix):
             source = entry.key.rpartition("/")[0]
-            runs = pages.decode_page(entry, pages.page_of(entry), *now)
-            states._pages.setdefault(source, []).append((entry.key, runs))
+            page = pages.decode_page(entry, pages.page_of(entry), *now)
+            states._pages.setdefault(source, []).append((entry.key, page))
         for entry in await meta.scan(pages.FAILED, prefix):
             source = entry.key.rpartition("/")[0]
             failed = pages.decode_failed(entry, pages.page_of(entry))
@@ -85,9 +87,9 @@ class StoredStates:
             if start is None:
                 return None
             found.starts[subscriber] = start
-            found.runs[subscriber] = [run for _, runs in self._pages.get(key, ()) for run in runs]
-            found.runs[subscriber].sort(key=lambda run: run[0])
-            found.keys += [entry_key for entry_key, _ in self._pages.get(key, ())]
+            entries = self._pages.get(key, ())
+            found.pages[subscriber] = sorted((page for _, page in entries), key=attrgetter("number"))
+            found.keys += [entry_key for entry_key, _ in entries]
         failed = self._failed.get(pages.failed_key(queue_id, log_id.topic_id, log_id.partition), ())
         found.failed = [run for _, runs in failed for run in runs]
         found.keys += [entry_key for entry_key, _ in failed]

@@ -77,7 +77,7 @@ class KeyOrder:
         """Note that records of `source` before `end` are in flight, with keys that are unknown
         yet.
         """
-        self._horizons[source] = end
+        self._horizons[source] = max(end, self._horizons.get(source, 0))
 
     def scanned_to(self, source: int, end: int) -> None:
         """Drop the horizon of a source if the scanner has met it."""

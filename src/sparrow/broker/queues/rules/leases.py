@@ -18,7 +18,7 @@ from sparrow.broker.queues.rules.record_state import LEASE_SHIFT, LEASED, STATE_
 from sparrow.broker.queues.rules.timers import Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _MAX_SHARED: Final = 256
 _MAX_ERROR: Final = 4096
@@ -148,6 +148,18 @@ class LeaseTable:
             pieces.append((source, first, end))
         if value & STATE_MASK == LEASED:
             self.leased_counts[lease.consumer] = self.leased_counts.get(lease.consumer, 0) + count
+
+    def join_again(self, value: int, records: int, pieces: Iterable[tuple[int, int, int]]) -> None:
+        """Count records that come back after a restart among those of the lease that `value` names.
+
+        Args:
+            pieces: (source, first, end) of all of them, and maybe of others.
+        """
+        lease = self.by_number[value >> LEASE_SHIFT]
+        lease.records += records
+        lease.pieces += pieces
+        if value & STATE_MASK == LEASED:
+            self.leased_counts[lease.consumer] = self.leased_counts.get(lease.consumer, 0) + records
 
     def leave(self, value: int, count: int) -> None:
         """Count `count` records less of the lease that `value` names. Drop it with its last

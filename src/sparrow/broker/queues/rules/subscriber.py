@@ -12,6 +12,7 @@ a key, a delay or a parent. Leases are in `leases.py`, the order of keys in `key
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sparrow.base.errors import LeasedByAnother, LeaseExpired, NotLeased
 from sparrow.broker.queues.maps.range_map import RangeMap
 from sparrow.broker.queues.rules.key_order import KeyOrder
-from sparrow.broker.queues.rules.leases import Lease, LeaseTable
+from sparrow.broker.queues.rules.leases import LeaseTable
 from sparrow.broker.queues.rules.ready import ReadyRanges
 from sparrow.broker.queues.rules.record_state import (
     BELOW_LEASE,
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from sparrow.base.queue_policy import QueuePolicy
+    from sparrow.broker.queues.rules.kept_page import KeptPage
+    from sparrow.broker.queues.rules.leases import Lease
 
 PARENT_FAILED: Final = "PARENT_FAILED"
 PARENT_MISSING: Final = "PARENT_MISSING"
@@ -775,25 +778,43 @@ class SubscriberState:
 
     # ── coming back after a restart ───────────────────────────────────────────────────────────────
 
-    def restore(self, source: int, runs: Iterable[tuple[int, int, int, Lease | None]]) -> None:
-        """Enter persisted runs, whose values have no leases, before anything is scanned. `due_ms`
-        of a lease is monotonic time.
+    def restore(self, source: int, pages: Iterable[KeptPage]) -> None:
+        """Enter what was kept of a source, before anything of it is scanned. `due_ms` of a lease is
+        monotonic time.
         """
-        numbers: dict[int, int] = {}
-        for first, end, value, lease in runs:
-            number = 0
-            if lease is not None:
-                number = numbers.get(id(lease), 0) or self.leases.add(lease)
-                numbers[id(lease)] = number
-            self._change(source, first, end, self.maps[source].get(first), value | number << LEASE_SHIFT)
+        for page in pages:
+            values = [UNKNOWN] * len(page.values)
+            numbers: dict[int, int] = {}
+            for kind, (records, pieces) in enumerate(page.extents()):
+                if not kind or not records:
+                    continue
+                value, lease = page.values[kind], page.leases[kind]
+                if lease is not None:
+                    number = numbers.get(id(lease), 0) or self.leases.add(lease)
+                    numbers[id(lease)] = number
+                    value |= number << LEASE_SHIFT
+                    self.leases.join_again(value, records, [(source, *piece) for piece in pieces])
+                values[kind] = value
+                self._restored(source, value, records, pieces[-1][1])
+            kinds = page.kinds
+            self.maps[source].set_page(page.number, page.starts, array("q", map(values.__getitem__, kinds)))
+            if any(value & STATE_MASK == MOVING for value in values):
+                self._move_again(source, page)
+        self.advance(source)
+
+    def _restored(self, source: int, value: int, records: int, end: int) -> None:
+        """Count records of one value that came back, the last of them before `end`."""
+        state, number = value & STATE_MASK, value >> LEASE_SHIFT
+        self.counts[state] += records
+        if number and state != MOVING and self.leases.by_number[number].due_ms:
+            self.leases.arm(number)
+        if self.orders_keys and state in (LEASED, DELAYED, MOVING):
+            self.key_order.set_horizon(source, end)
+
+    def _move_again(self, source: int, page: KeptPage) -> None:
+        for first, end, value, _ in page.runs():
             if value & STATE_MASK == MOVING:
                 self.dead_records.append(DeadRecords(source, first, end))
-            elif lease is not None and lease.due_ms:
-                self.leases.arm(number)
-            if self.orders_keys and value & STATE_MASK in (LEASED, DELAYED, MOVING):
-                self.key_order.set_horizon(source, end)
-        self.dirty.clear()
-        self.advance(source)
 
 
 def _waits_with(value: int, lease: int) -> bool:
