@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "topics": ("topic-publish", "topic-consume", "topic-latency"),
-    "queues": ("queue-batches", "queue-singly", "queue-one", "queue-latency"),
+    "queues": (
+        "queue-batches",
+        "queue-singly",
+        "queue-one",
+        "queue-latency",
+        "queue-share",
+        "queue-share-latency",
+    ),
     "starting": ("startup", "recovery"),
     "client": ("throughput-100B", "throughput-varied", "throughput-1KB", "latency", "connections", "topics"),
     "queue-costs": ("queue-million", "queue-delayed", "queue-replay", "queue-parented"),

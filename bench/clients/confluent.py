@@ -5,10 +5,18 @@ Sparrow's Kafka frontend.
 from __future__ import annotations
 
 import functools
+import time
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, ShareConsumer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from bench.pace import due_times, late_s, stamped
 from bench.together import Span, Start, Stopwatch
@@ -22,6 +30,15 @@ def make(bootstrap: str, topic: str, **config: str) -> None:
     """A topic of one partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **_QUIET})
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result()
+
+
+def make_shared(bootstrap: str, topic: str, **config: str) -> None:
+    """A topic of one partition, and a share group of its name that reads it from its beginning."""
+    make(bootstrap, topic, **config)
+    earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    group = ConfigResource(ResourceType.GROUP, topic, incremental_configs=[earliest])
+    admin = AdminClient({"bootstrap.servers": bootstrap, **_QUIET})
+    admin.incremental_alter_configs([group])[group].result()
 
 
 def end(bootstrap: str, topic: str) -> int:
@@ -181,6 +198,58 @@ def read_late(bootstrap: str, topic: str, count: int, start: Start) -> Span:
         value = message.value()
         assert value is not None
         times.append(late_s(value))
+    span = watch.span(times)
+    consumer.close()
+    return span
+
+
+def _sharing(bootstrap: str, topic: str) -> tuple[ShareConsumer, list[Message]]:
+    """A member of the topic's share group, and the first messages that it got."""
+    consumer = ShareConsumer({"bootstrap.servers": bootstrap, "group.id": topic, **_QUIET})
+    consumer.subscribe([topic])
+    return consumer, _shared(consumer)
+
+
+def _shared(consumer: ShareConsumer) -> list[Message]:
+    """Accept the messages that the last call returned, and return the next ones."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if messages := list(consumer.poll(1.0)):
+            return messages
+    raise RuntimeError(f"Kafka's share consumer got no message within {PATIENCE_S} s")
+
+
+def _accept_all(consumer: ShareConsumer) -> None:
+    """Wait until all that was accepted is acknowledged."""
+    for error in consumer.commit_sync(PATIENCE_S).values():
+        if error is not None:
+            raise RuntimeError(f"Kafka's share consumer could not acknowledge: {error}")
+
+
+def share(bootstrap: str, topic: str, count: int, start: Start) -> Span:
+    """Read as the only member of a share group; a batch is accepted with the call for the next."""
+    consumer, messages = _sharing(bootstrap, topic)
+    watch, seen = Stopwatch(start), len(messages)
+    while seen < count:
+        seen += len(_shared(consumer))
+    _accept_all(consumer)
+    span = watch.span(seen)
+    consumer.close()
+    return span
+
+
+def share_late(bootstrap: str, topic: str, count: int, start: Start) -> Span:
+    """The same, and looks how late each message is; found: the latencies in seconds."""
+    consumer, messages = _sharing(bootstrap, topic)
+    watch = Stopwatch(start)
+    times: list[float] = []
+    while len(times) < count:
+        messages = _shared(consumer)
+        for message in messages:
+            value = message.value()
+            assert value is not None
+            times.append(late_s(value))
+    _accept_all(consumer)
     span = watch.span(times)
     consumer.close()
     return span

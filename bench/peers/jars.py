@@ -35,6 +35,7 @@ _KAFKA_JARS = (
 )
 _OTHER_JARS = (
     "at.yawk.lz4:lz4-java:1.10.1",
+    "com.dynatrace.hash4j:hash4j:0.22.0",
     "com.fasterxml.jackson.core:jackson-annotations:2.21",
     "com.fasterxml.jackson.core:jackson-core:2.21.2",
     "com.fasterxml.jackson.core:jackson-databind:2.21.2",
