@@ -175,8 +175,8 @@ async def _leave_open(running: Server, count: int) -> None:
 async def _answered(running: Server, count: int) -> None:
     async with sparrow.connect(running.url) as client, client.queue("q") as queue:
         unfinished = (await queue.statistics()).unfinished
-    if unfinished < count // 2:
-        raise RuntimeError(f"{unfinished} of {count // 2} open messages are left")
+    if unfinished != count // 2:
+        raise RuntimeError(f"{unfinished} messages are open, and not {count // 2}")
 
 
 def delayed(runs: int, scale: float) -> list[Measurement]:

@@ -8,9 +8,11 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparrow.base.queue_policy import QueuePolicy
 from sparrow.broker.queues.maps.range_map import RangeMap
 from sparrow.broker.queues.rules.kept_page import KeptPage
 from sparrow.broker.queues.rules.leases import Lease
+from sparrow.broker.queues.rules.state import QueueState
 
 PAGE = RangeMap.PAGE
 NUMBER = 3
@@ -68,3 +70,22 @@ def test_states_behind_the_end_of_a_log_are_cut_off(page: KeptPage, rest: int) -
     assert kinds_of(cut) == kinds[:kept] + [0] * (PAGE - kept)
     assert page.reaches_beyond(end) == any(kinds[kept:])
     assert not cut.reaches_beyond(end)
+
+
+@given(kept_pages(), st.lists(st.integers(0, PAGE + 200), min_size=1, max_size=6), st.booleans())
+def test_restored_records_are_known_until_the_scanner_has_met_them(
+    page: KeptPage, steps: list[int], is_parented: bool
+) -> None:
+    policy = QueuePolicy().changed({"order": "parented"} if is_parented else {})
+    state = QueueState("q", policy, has_dead_letters=True, jitter=lambda: 0.0)
+    state.add_source(BASE - 100, dict.fromkeys(state.subscribers, BASE - 100))
+    (subscriber,) = state.subscribers.values()
+    subscriber.restore(0, [page])
+    known = [BASE + n for n, kind in enumerate(kinds_of(page)) if kind]
+    at = state.scanned[0]
+    assert subscriber.kept_from(0, at) == len(known)
+    for step in steps:
+        end = min(at + step, BASE + PAGE + 100)
+        state.found(0, at, end, None, now_ms=1, wall_ms=1)
+        at = max(end, state.scanned[0])
+        assert subscriber.kept_from(0, at) == sum(offset >= at for offset in known)

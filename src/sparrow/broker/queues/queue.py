@@ -886,10 +886,13 @@ class Queue:
         )
 
     def unscanned(self, source: QueueSource) -> int:
-        """Return the number of records of a source that were not scanned yet, at most."""
-        first = min(subscriber.starts[source.number] for subscriber in self.state.subscribers.values())
-        seen = max(self.state.scanned[source.number], first)
-        return max(0, source.visible_end(committed=self.is_committed_only) - seen)
+        """Return the number of records of a source that were not scanned yet, at most. Those whose
+        state was kept over a restart are known, and not among them.
+        """
+        subscribers, number = self.state.subscribers.values(), source.number
+        seen = max(self.state.scanned[number], min(subscriber.starts[number] for subscriber in subscribers))
+        known = min(subscriber.kept_from(number, seen) for subscriber in subscribers)
+        return max(0, source.visible_end(committed=self.is_committed_only) - seen - known)
 
     @property
     def is_share_group(self) -> bool:

@@ -13,6 +13,7 @@ a key, a delay or a parent. Leases are in `leases.py`, the order of keys in `key
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -127,6 +128,8 @@ class SubscriberState:
         self.maps: list[RangeMap] = []
         self.starts: list[int] = []
         """For each source, the offset before which everything is finished."""
+        self._kept: list[deque[tuple[int, int]]] = []
+        """For each source (page, number of records) of what was restored and not scanned yet."""
         self.ready = ReadyRanges()
         self.key_order = KeyOrder()
         self.leases = LeaseTable()
@@ -157,6 +160,7 @@ class SubscriberState:
         """Add a source of which everything from `start` on is to be delivered."""
         self.maps.append(RangeMap())
         self.starts.append(start)
+        self._kept.append(deque())
 
     def restart_source(self, source: int, start: int) -> None:
         """Forget everything of a source and begin at `start`. Nothing of it may be leased."""
@@ -174,6 +178,7 @@ class SubscriberState:
             self.end_of(source),
             (READY, LEASED, DELAYED, BLOCKED, MOVING),
         )
+        self._kept[source].clear()
         self.ready.clear(source)
         self.key_order.forget_source(source)
         self._admit_deferred()
@@ -785,6 +790,7 @@ class SubscriberState:
         for page in pages:
             values = [UNKNOWN] * len(page.values)
             numbers: dict[int, int] = {}
+            known = 0
             for kind, (records, pieces) in enumerate(page.extents()):
                 if not kind or not records:
                     continue
@@ -795,12 +801,27 @@ class SubscriberState:
                     value |= number << LEASE_SHIFT
                     self.leases.join_again(value, records, [(source, *piece) for piece in pieces])
                 values[kind] = value
+                known += records
                 self._restored(source, value, records, pieces[-1][1])
             kinds = page.kinds
             self.maps[source].set_page(page.number, page.starts, array("q", map(values.__getitem__, kinds)))
+            self._kept[source].append((page.number, known))
             if any(value & STATE_MASK == MOVING for value in values):
                 self._move_again(source, page)
         self.advance(source)
+
+    def kept_from(self, source: int, offset: int) -> int:
+        """Return the number of records at and behind `offset`, up to which was scanned, whose state
+        came back at the last start.
+        """
+        kept, page = self._kept[source], offset >> RangeMap.PAGE_BITS
+        while kept and kept[0][0] < page:
+            kept.popleft()
+        if not kept or kept[0][0] > page:
+            return sum(records for _, records in kept)
+        runs = self.maps[source].runs(offset, page + 1 << RangeMap.PAGE_BITS)
+        here = sum(end - first for first, end, value in runs if value)
+        return here + sum(records for _, records in kept) - kept[0][1]
 
     def _restored(self, source: int, value: int, records: int, end: int) -> None:
         """Count records of one value that came back, the last of them before `end`."""
