@@ -46,11 +46,11 @@ class Machine(RunningBroker):
 
     def fill(self, left_bytes: int) -> None:
         """Let another program use all of the disk's space but so much. The machine must be on."""
-        self._host.tell(f"fill {left_bytes}")
+        self._host.fill(left_bytes)
 
     def free(self) -> None:
-        """Free the space of that program."""
-        self._host.tell("free")
+        """Free the space of that program, also for a machine that is off."""
+        self._host.free()
 
     @property
     def power_failures(self) -> int:

@@ -30,8 +30,10 @@ def main() -> None:
     disk = _disk(orders)
     threading.Thread(target=_obey, args=(disk, orders), daemon=True).start()
     with sqlite_on(disk) as vfs, asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(orders, disk, vfs))
-        disk.save(orders.image_path)
+        try:
+            runner.run(_serve(orders, disk, vfs))
+        finally:  # a broker that ends with an error leaves the disk as it is
+            disk.save(orders.image_path)
 
 
 def _disk(orders: Orders) -> Disk:
@@ -39,6 +41,8 @@ def _disk(orders: Orders) -> Disk:
     if os.path.exists(orders.image_path):
         with open(orders.image_path, "rb") as file:
             disk.load(file.read())
+    if orders.is_freed:
+        disk.taken_bytes = 0
 
     def power_off() -> None:
         disk.save(orders.image_path)

@@ -36,6 +36,7 @@ class MachineHost:
         self._longest_sync_s = longest_sync_s
         self._process: subprocess.Popen[bytes] | None = None
         self._off_after: int | None = None
+        self._is_freed = False
         self._image_path = f"{work_dir}/disk.image"
         self._ready_path = f"{work_dir}/ready.json"
         self.log_path = f"{work_dir}/machine.log"
@@ -95,6 +96,16 @@ class MachineHost:
         self._expect(self._ended(process), POWER_LOST)
         return was_off
 
+    def fill(self, left_bytes: int) -> None:
+        """Let another program use all of the disk's space but so much. The machine must be on."""
+        self._is_freed = False
+        self.tell(f"fill {left_bytes}")
+
+    def free(self) -> None:
+        """Free the space of that program, also for a machine that is off."""
+        self._is_freed = True
+        self.tell("free")
+
     def tell(self, command: str) -> None:
         """Send a command (see `__main__`). It has no effect on a machine that is off."""
         process = self._process
@@ -116,6 +127,7 @@ class MachineHost:
             dict(options),
             self._off_after,
             self._longest_sync_s,
+            self._is_freed,
         )
         self._off_after = None
         path = f"{self._work_dir}/orders.json"

@@ -27,3 +27,5 @@ class Orders:
     power_off_after: int | None = None
     """Lose power after this many calls that change the disk, if the start has this many."""
     longest_sync_s: float = 0.0
+    is_freed: bool = False
+    """True if the program that had filled the disk has gone meanwhile."""
