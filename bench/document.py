@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -163,7 +164,7 @@ def _machine(report: Report) -> str:
     when = sorted({each.commit for each in report.measurements if each.commit})
     lines = [
         ["measured", f"{report.date}, commit {', '.join(when) or 'unknown'}"],
-        ["rounds", f"{max((len(each.runs) for each in report.measurements), default=0)}"],
+        ["rounds", _rounds(report)],
         ["processor", f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB of memory"],
         ["system", machine["system"]],
         [
@@ -177,6 +178,21 @@ def _machine(report: Report) -> str:
         *([f"settings of {peer}", text] for peer, text in report.settings.items()),
     ]
     return "\n\n".join(filter(None, (kind, _table([["", ""], *lines]))))
+
+
+def _rounds(report: Report) -> str:
+    """The number of rounds; of workloads that had more than others, their names as well."""
+    rounds: dict[str, int] = {}
+    for each in report.measurements:
+        rounds[each.group] = max(rounds.get(each.group, 0), len(each.runs))
+    if not rounds:
+        return "0"
+    usual = Counter(rounds.values()).most_common(1)[0][0]
+    named = [
+        f"{count} of {', '.join(f'`{group}`' for group, found in rounds.items() if found == count)}"
+        for count in sorted({count for count in rounds.values() if count > usual})
+    ]
+    return "; ".join([f"{usual}", *named])
 
 
 def _targets(report: Report) -> str:

@@ -12,6 +12,8 @@ from bench.race import Contender, client, race
 from bench.results import OURS, UNSYNCED, Measurement
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bench.peers.kafka import KafkaNode
     from bench.server import Server
     from bench.together import Role
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 VALUE = b"m" * 100
 RATE, SECONDS = 1_000, 5
 KEPT = "publish, acquisition and acknowledgement on stable storage (group commit)"
+UNSYNCED_KAFKAS = "publish and acknowledgement from the page cache; acquisitions in memory"
 KAFKAS = (
     "publish after its fsync (flush.messages=1); acquisitions in memory, acknowledgements in the page cache"
 )
@@ -48,15 +51,18 @@ def _at_rate(address: Server | KafkaNode, topic: str, count: int) -> list[Role]:
     ]
 
 
-_SYNCING = partial(_make, **{"flush.messages": "1"})
+def _contenders(roles: Callable[[Server | KafkaNode, str, int], list[Role]]) -> tuple[Contender, ...]:
+    syncing = partial(_make, **{"flush.messages": "1"})
+    return (
+        Contender(OURS, "", KEPT, _make, roles),
+        Contender("Kafka", "flush.messages=1", KAFKAS, syncing, roles, 1.0, UNSYNCED),
+        Contender("Kafka", "", UNSYNCED_KAFKAS, _make, roles, 1.0, UNSYNCED),
+    )
 
 
 def batches(runs: int, scale: float) -> list[Measurement]:
     """Publish, and read and acknowledge in batches, at once."""
-    contenders = (
-        Contender(OURS, "", KEPT, _make, _together),
-        Contender("Kafka", "flush.messages=1", KAFKAS, _SYNCING, _together, 1.0, UNSYNCED),
-    )
+    contenders = _contenders(_together)
     name = "share group: 100 B, publish + fetch + acknowledge in batches"
     results = race(contenders, runs, round(300_000 * scale))
     return [results[each].row(name, "msg/s", each, lambda found: found.rate) for each in contenders]
@@ -64,10 +70,7 @@ def batches(runs: int, scale: float) -> list[Measurement]:
 
 def latency(runs: int, scale: float) -> list[Measurement]:
     """From the time when a message is due until the member has it."""
-    contenders = (
-        Contender(OURS, "", KEPT, _make, _at_rate),
-        Contender("Kafka", "flush.messages=1", KAFKAS, _SYNCING, _at_rate, 1.0, UNSYNCED),
-    )
+    contenders = _contenders(_at_rate)
     count = round(RATE * max(1.0, SECONDS * scale))
     results = race(contenders, runs, count)
     rows = []
