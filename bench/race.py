@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from bench.cluster import CLUSTER, cluster_broker
 from bench.kept import kept
+from bench.pace import Quantiles, quantiles, settled
 from bench.peers import kafka, nats, rabbitmq, redis
 from bench.peers.daemon import NotInstalled
 from bench.quiet import until_idle
@@ -97,6 +98,11 @@ class Round(NamedTuple):
     def rate(self) -> float:
         """Messages per second, from the first beginning to the last end."""
         return self.messages / seconds(self.spans)
+
+    @property
+    def latencies(self) -> Quantiles:
+        """Quantiles of what the consumer found, behind the beginning."""
+        return quantiles(settled(self.spans[-1].found))
 
 
 @dataclass

@@ -240,12 +240,11 @@ def share(bootstrap: str, topic: str, count: int, start: Start) -> Span:
 
 def share_late(bootstrap: str, topic: str, count: int, start: Start) -> Span:
     """The same, and looks how late each message is; found: the latencies in seconds."""
-    consumer, messages = _sharing(bootstrap, topic)
+    consumer, _ = _sharing(bootstrap, topic)
     watch = Stopwatch(start)
     times: list[float] = []
     while len(times) < count:
-        messages = _shared(consumer)
-        for message in messages:
+        for message in _shared(consumer):
             value = message.value()
             assert value is not None
             times.append(late_s(value))

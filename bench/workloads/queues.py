@@ -12,9 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import sparrow
-from bench.pace import Quantiles, quantiles, settled
 from bench.peers import nats, rabbitmq, redis
-from bench.race import NATS_SYNCED, Contender, Round, against_best, against_redis, client, race
+from bench.race import NATS_SYNCED, Contender, against_best, against_redis, client, race
 from bench.results import OURS, SYNCED, UNSYNCED, Measurement, Target
 
 if TYPE_CHECKING:
@@ -351,7 +350,7 @@ def _latencies(rate: int, limits: dict[str, _Limits], runs: int, seconds: float)
         seconds /= 2
     results = race(workers, runs, round(rate * seconds))
     quantiles_of = {
-        contender: [_quantiles(each) for each in found.rounds] for contender, found in results.items()
+        contender: [each.latencies for each in found.rounds] for contender, found in results.items()
     }
     measured = []
     for word, limit in limits.items():
@@ -372,7 +371,3 @@ def _latencies(rate: int, limits: dict[str, _Limits], runs: int, seconds: float)
             target = Target(limit.of_redis, at_least=False)
             measured.append(against_redis(ours, rows, target, more_is_better=False))
     return measured
-
-
-def _quantiles(each: Round) -> Quantiles:
-    return quantiles(settled(each.spans[-1].found))

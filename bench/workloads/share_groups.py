@@ -7,7 +7,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bench.pace import quantiles, settled
 from bench.race import Contender, client, race
 from bench.results import OURS, UNSYNCED, Measurement
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.peers.kafka import KafkaNode
+    from bench.race import Round
     from bench.server import Server
     from bench.together import Role
 
@@ -74,12 +74,14 @@ def latency(runs: int, scale: float) -> list[Measurement]:
     count = round(RATE * max(1.0, SECONDS * scale))
     results = race(contenders, runs, count)
     rows = []
-    for figure, number in (("p50", 0), ("p99", 1)):
-        name = f"share group: publish to member at {RATE:,} msg/s, {figure}"
+    for word in ("p50", "p99"):
+        name = f"share group: publish to member at {RATE:,} msg/s, {word}"
         for each in contenders:
-            row = results[each].row(
-                name, "ms", each, lambda found, n=number: quantiles(settled(found.spans[-1].found))[n]
-            )
+            row = results[each].row(name, "ms", each, partial(_quantile, word))
             row.note = row.note or results[each].behind(RATE)
             rows.append(row)
     return rows
+
+
+def _quantile(word: str, found: Round) -> float:
+    return float(getattr(found.latencies, word))

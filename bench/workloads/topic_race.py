@@ -13,7 +13,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bench.pace import quantiles, settled
 from bench.peers import kafka, nats, rabbitmq, redis
 from bench.race import NATS_SYNCED, Contender, Results, Round, against_best, against_redis, client, race
 from bench.results import OURS, UNSYNCED, Measurement, Target
@@ -317,7 +316,7 @@ def _latencies(word: str, results: dict[Contender, Results]) -> list[Measurement
     figure = f"topic: publish to consumer at {RATE:,} msg/s, {shown}"
 
     def of_round(each: Round) -> float:
-        return float(getattr(quantiles(settled(each.spans[-1].found)), word))
+        return float(getattr(each.latencies, word))
 
     rows = {each: found.row(figure, "ms", each, of_round) for each, found in results.items()}
     for contender, row in rows.items():
