@@ -46,7 +46,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one short round of each, within three minutes")
+    parser.add_argument("--quick", action="store_true", help="one short round of each, in about ten minutes")
     parser.add_argument("--runs", type=int, metavar="N", help="rounds of each (5; with --quick 1)")
     parser.add_argument(
         "--only", default="", metavar="A,B", help="only workloads whose name has one of these words"

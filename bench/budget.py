@@ -1,6 +1,6 @@
 """The size of each workload in a run.
 
-A quick run has to end within three minutes on two cores, with everything in it: one round of each,
+A quick run ends in about ten minutes on two cores, with everything in it: one round of each,
 fewer messages, and what starts slowly (RabbitMQ, Kafka, Spark's JVM) is shared by the workloads of
 a family (the word before the dash) instead of being fresh in each. Its figures show that everything
 works, and their size; figures to quote come from a full run.
