@@ -20,6 +20,7 @@ from tests.crash.histories.queues import (
     REJECT,
     RELEASE,
     DeadLetter,
+    Due,
     beyond_limit,
     children_first,
     early,
@@ -267,9 +268,15 @@ def test_every_message_ends_once_and_for_a_reason(doctor: Doctor, breaches: int)
 
 
 def test_delivery_before_its_time_is_detected() -> None:
-    history = History([Event(10.0, Kind.HANDED_OUT, 1)])
-    assert early(history, {1: 10.0}) == early(history, {2: 11.0}) == []
-    assert early(history, {1: 10.1})
+    history = History([Event(10.0, Kind.HANDED_OUT, 1, wall_s=2000.0)])
+    assert early(history, {1: Due(10.0, 2000.0)}) == early(history, {2: Due(11.0, 2001.0)}) == []
+    assert early(history, {1: Due(10.1, 2000.1)})
+
+
+def test_a_wall_clock_that_is_set_makes_no_delivery_early() -> None:
+    history = History([Event(10.0, Kind.HANDED_OUT, 1, wall_s=2000.0)])
+    set_forward, set_back = Due(10.2, 2000.0), Due(10.0, 2000.2)
+    assert early(history, {1: set_forward}) == early(history, {1: set_back}) == []
 
 
 def test_a_child_before_its_parent_and_a_parent_after_its_child_are_seen() -> None:

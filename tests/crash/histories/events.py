@@ -51,6 +51,8 @@ class Event(NamedTuple):
     count: int = 0
     asked_s: float = 0.0
     what: str = ""
+    wall_s: float = 0.0
+    """Wall time, in seconds since 1970."""
 
 
 class Found(NamedTuple):
@@ -82,7 +84,7 @@ class History:
         what: str = "",
     ) -> None:
         """Add an event that happens now."""
-        self._add(Event(time.monotonic(), kind, number, place, by, count, asked_s, what))
+        self._add(Event(time.monotonic(), kind, number, place, by, count, asked_s, what, time.time()))
 
     def _add(self, event: Event) -> None:
         self._events.append(event)

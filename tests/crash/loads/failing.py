@@ -14,6 +14,7 @@ from tests.crash.histories.queues import (
     REJECT,
     RELEASE,
     DeadLetter,
+    Due,
     beyond_limit,
     early,
     wrong_ends,
@@ -39,7 +40,7 @@ class FailingJobs(Workers):
 
     def __init__(self) -> None:
         super().__init__()
-        self._due_s: dict[int, float] = {}
+        self._due: dict[int, Due] = {}
         self._given_back: set[int] = set()
         self._dead: list[DeadLetter] = []
 
@@ -48,7 +49,8 @@ class FailingJobs(Workers):
             self.send_noted(number)
             delay_ms = _DELAY_MS if number % 8 in {3, 4} else None
             if delay_ms is not None:
-                self._due_s[number] = time.monotonic() + delay_ms / 1000
+                delay_s = delay_ms / 1000
+                self._due[number] = Due(time.monotonic() + delay_s, time.time() + delay_s)
             await producer.send(self.name, b"%d" % number, delay_ms=delay_ms)
 
     def outcome(self, number: int) -> str:
@@ -66,7 +68,7 @@ class FailingJobs(Workers):
         return (
             wrong_ends(self.history, self._dead, limit=_LIMIT, lease_s=self.lease_s)
             + beyond_limit(self.history, _LIMIT)
-            + early(self.history, self._due_s)
+            + early(self.history, self._due)
         )
 
 
