@@ -28,7 +28,15 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "cluster-engines",
     ),
     "kafka": ("kafka-100B", "kafka-1KB", "kafka-latency", "kafka-crowd"),
-    "http": ("http-batches", "http-singly", "http-events", "http-sockets", "console", "webhooks"),
+    "http": (
+        "http-batches",
+        "http-singly",
+        "http-leases",
+        "http-events",
+        "http-sockets",
+        "console",
+        "webhooks",
+    ),
     "seeds": ("seeds", "queue-seeds"),
     "spark": (
         "spark-batch",

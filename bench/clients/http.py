@@ -5,7 +5,8 @@ their head. What is measured is the broker.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -95,3 +96,68 @@ def repeat(port: int, request: bytes, connections: int, each: int, start: Start)
         RuntimeError: an answer that is not 2xx.
     """
     return uvloop.run(_repeat(port, request, connections, each, start))
+
+
+class _Worker:
+    """A connection that leases messages of a queue and acknowledges them, one request after the
+    other.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, queue: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._queue = f"/v1/queues/{queue}"
+
+    async def lease(self, at_once: int) -> list[str]:
+        """The tokens of up to this many messages."""
+        answer = await self._ask(f"{self._queue}/lease?max={at_once}&wait_ms=1000", b"")
+        return [message["lease"] for message in answer["messages"]]
+
+    async def acknowledge(self, leases: list[str]) -> None:
+        """Acknowledge messages."""
+        await self._ask(f"{self._queue}/ack", json.dumps({"leases": leases}).encode())
+
+    async def _ask(self, path: str, body: bytes) -> Any:
+        self._writer.write(post(path, body, "application/json"))
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        answer = await self._reader.readexactly(length)
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(repr(head + answer))
+        return json.loads(answer)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+
+
+async def _work(port: int, queue: str, count: int, at_once: int, connections: int, start: Start) -> Span:
+    links = [await asyncio.open_connection("127.0.0.1", port, limit=1 << 24) for _ in range(connections)]
+    workers = [_Worker(reader, writer, queue) for reader, writer in links]
+    done = 0
+    for worker in workers:
+        await worker.acknowledge(await worker.lease(1))
+    watch = Stopwatch(start)
+
+    async def work(worker: _Worker) -> None:
+        nonlocal done
+        while done < count:
+            leases = await worker.lease(at_once)
+            await worker.acknowledge(leases)
+            done += len(leases)
+
+    await asyncio.gather(*map(work, workers))
+    span = watch.span(done)
+    for worker in workers:
+        worker.close()
+    return span
+
+
+def work(port: int, queue: str, count: int, at_once: int, connections: int, start: Start) -> Span:
+    """Lease and acknowledge at least `count` messages, `at_once` with each request; found: how many
+    they were.
+
+    Raises:
+        RuntimeError: an answer that is not 200.
+    """
+    return uvloop.run(_work(port, queue, count, at_once, connections, start))

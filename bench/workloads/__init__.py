@@ -66,6 +66,7 @@ WORKLOADS: dict[str, Workload] = {
     "cluster-engines": cluster.engines_work,
     "http-batches": http.batches,
     "http-singly": http.singly,
+    "http-leases": http.leases,
     "http-events": http.events,
     "http-sockets": http.sockets,
     "console": console.looking,

@@ -106,6 +106,42 @@ def _wrk(wrk: str, port: int, for_s: int) -> tuple[float, float]:
     return float(found[1]), float(p99[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[p99[2]]
 
 
+# ── queues ────────────────────────────────────────────────────────────────────────────────────────
+
+_LEASED = "publish, lease and ack on stable storage (group commit)"
+QUEUE = "bench-jobs"
+
+
+async def _fill_queue(url: str, count: int) -> None:
+    async with sparrow.connect(url) as client:
+        await client.admin.create_queue(QUEUE, partitions=1)
+        async with client.producer() as producer:
+            for _ in range(count):
+                await producer.send(QUEUE, VALUE.encode())
+
+
+def leases(runs: int, scale: float) -> list[Measurement]:
+    """Messages that wait already, leased and acknowledged: a request for the lease, and one for the
+    acknowledgement.
+    """
+    what = "HTTP lease and acknowledge"
+    shapes = {(1, 1): 3_000, (1, 8): 8_000, (100, 1): 60_000}
+    rows = {
+        (1, 1): Measurement(f"{what}, one message at a time, one connection", "msg/s", None, _LEASED),
+        (1, 8): Measurement(f"{what}, one message at a time, 8 connections", "msg/s", None, _LEASED),
+        (100, 1): Measurement(f"{what}, 100 messages at a time, one connection", "msg/s", None, _LEASED),
+    }
+    for _ in range(runs):
+        for (at_once, connections), row in rows.items():
+            count = round(shapes[at_once, connections] * scale)
+            with server() as broker:
+                asyncio.run(_fill_queue(broker.url, count + connections * (at_once + 1)))
+                worker = partial(http.work, broker.http_port, QUEUE, count, at_once, connections)
+                (span,) = together(worker)
+                row.runs.append(span.found / seconds([span]))
+    return list(rows.values())
+
+
 # ── Server-Sent Events ────────────────────────────────────────────────────────────────────────────
 
 CLIENTS = 500
