@@ -28,6 +28,11 @@ def post(path: str, body: bytes, content_type: str, *more: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
+def _length(head: bytes) -> int:
+    """The Content-Length of an answer, in bytes."""
+    return int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+
+
 class _Connection(asyncio.Protocol):
     """Sends its request again whenever the answer is there, so often."""
 
@@ -52,8 +57,7 @@ class _Connection(asyncio.Protocol):
         if not head.startswith(b"HTTP/1.1 2"):
             self._done.set_exception(RuntimeError(repr(self._received)))
             return
-        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-        if len(body) < length:
+        if len(body) < _length(head):
             return
         self._received = b""
         self._left -= 1
@@ -120,8 +124,7 @@ class _Worker:
     async def _ask(self, path: str, body: bytes) -> Any:
         self._writer.write(post(path, body, "application/json"))
         head = await self._reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-        answer = await self._reader.readexactly(length)
+        answer = await self._reader.readexactly(_length(head))
         if not head.startswith(b"HTTP/1.1 200"):
             raise RuntimeError(repr(head + answer))
         return json.loads(answer)

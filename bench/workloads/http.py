@@ -19,6 +19,7 @@ import uvloop
 
 import sparrow
 from bench.clients import http
+from bench.filled import fill_queue
 from bench.results import Measurement, Target
 from bench.server import Server, server
 from bench.together import seconds, together
@@ -112,34 +113,25 @@ _LEASED = "publish, lease and ack on stable storage (group commit)"
 QUEUE = "bench-jobs"
 
 
-async def _fill_queue(url: str, count: int) -> None:
-    async with sparrow.connect(url) as client:
-        await client.admin.create_queue(QUEUE, partitions=1)
-        async with client.producer() as producer:
-            for _ in range(count):
-                await producer.send(QUEUE, VALUE.encode())
-
-
 def leases(runs: int, scale: float) -> list[Measurement]:
     """Messages that wait already, leased and acknowledged: a request for the lease, and one for the
     acknowledgement.
     """
-    what = "HTTP lease and acknowledge"
-    shapes = {(1, 1): 3_000, (1, 8): 8_000, (100, 1): 60_000}
-    rows = {
-        (1, 1): Measurement(f"{what}, one message at a time, one connection", "msg/s", None, _LEASED),
-        (1, 8): Measurement(f"{what}, one message at a time, 8 connections", "msg/s", None, _LEASED),
-        (100, 1): Measurement(f"{what}, 100 messages at a time, one connection", "msg/s", None, _LEASED),
-    }
+    shapes = (
+        ("one message at a time, one connection", 1, 1, 3_000),
+        ("one message at a time, 8 connections", 1, 8, 8_000),
+        ("100 messages at a time, one connection", 100, 1, 60_000),
+    )
+    rows = [Measurement(f"HTTP lease and acknowledge, {name}", "msg/s", None, _LEASED) for name, *_ in shapes]
     for _ in range(runs):
-        for (at_once, connections), row in rows.items():
-            count = round(shapes[at_once, connections] * scale)
+        for row, (_, at_once, connections, messages) in zip(rows, shapes, strict=True):
+            count = round(messages * scale)
             with server() as broker:
-                asyncio.run(_fill_queue(broker.url, count + connections * (at_once + 1)))
+                uvloop.run(fill_queue(broker.url, QUEUE, VALUE.encode(), count + connections * (at_once + 1)))
                 worker = partial(http.work, broker.http_port, QUEUE, count, at_once, connections)
                 (span,) = together(worker)
                 row.runs.append(span.found / seconds([span]))
-    return list(rows.values())
+    return rows
 
 
 # ── Server-Sent Events ────────────────────────────────────────────────────────────────────────────

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 import urllib.request
 from functools import partial
 from typing import TYPE_CHECKING
 
-import sparrow
+import uvloop
+
 from bench.clients import endpoint
+from bench.filled import fill_queue
 from bench.results import Measurement, Target
 from bench.server import Server, free_port, server
 from bench.together import together
@@ -43,17 +44,9 @@ def _subscribe(http_port: int, port: int, form: str, start: Start) -> float:
     return began
 
 
-async def _fill(url: str, count: int) -> None:
-    async with sparrow.connect(url) as client:
-        await client.admin.create_queue(QUEUE, partitions=1)
-        async with client.producer() as producer:
-            for _ in range(count):
-                await producer.send(QUEUE, VALUE)
-
-
 def _delivered(broker: Server, count: int, form: str) -> float:
     """Deliveries per second of messages that wait already."""
-    asyncio.run(_fill(broker.url, count))
+    uvloop.run(fill_queue(broker.url, QUEUE, VALUE, count))
     port = free_port()
     taken, began = together(
         partial(endpoint.take, port, count), partial(_subscribe, broker.http_port, port, form)
