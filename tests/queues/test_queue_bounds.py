@@ -138,7 +138,7 @@ def test_surplus_records_stay_ready_behind_expired_ones() -> None:
     subscriber.discard(0, 0, 10)
     taken = [(g.first, g.end) for _ in range(3) for g in lease(state, 4)]
     assert taken == [(10, 14), (14, 18), (18, 22)]
-    assert len(subscriber.ready) == 78
+    assert subscriber.ready.records == 78
 
 
 def test_runs_of_one_lease_that_are_restored_have_one_timer() -> None:

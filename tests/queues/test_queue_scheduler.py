@@ -54,7 +54,7 @@ async def test_records_that_no_consumer_asks_for_are_scanned_soon_all_the_same(w
     await work.create("jobs")
     await work.publish("jobs", [b"1"])
     async with asyncio.timeout(5):
-        while not work.queue("jobs").state.ready:
+        while not work.queue("jobs").state.has_ready(1):
             await asyncio.sleep(0.001)
 
 
@@ -63,7 +63,7 @@ async def test_more_than_a_few_records_are_looked_at_at_once(work: Work, monkeyp
     await work.create("jobs")
     await work.publish("jobs", [b"m"] * 100)
     async with asyncio.timeout(5):
-        while not work.queue("jobs").state.ready:
+        while not work.queue("jobs").state.has_ready(1):
             await asyncio.sleep(0)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -61,16 +60,10 @@ _PURGED: Final = 1 << 16
 """Maximum number of records that are purged before other tasks run."""
 _PURGED_SINGLY: Final = 1 << 11
 """The same for queues with an order, where each record is handled by itself."""
-_READ_MEANWHILE: Final = 64
-"""Maximum number of records that are read while their lease is being synced. More of them may not
-fit into what a consumer wants at once: then their lease would be written in vain.
-"""
-_UNTIL_WRITTEN: Final = 3
-"""Iterations of the loop after which the disk has what changed: it is collected, joined by what
-others change in the same iteration, and written.
-"""
 _RESPONSE_S: Final = 0.02
 """Time for a response to leave before its consumer gets the error that the queue is stopped."""
+_USUAL_BYTES: Final = 256
+"""Assumed size of a record of a queue without sources."""
 _BATCH_BYTES: Final = 1 << 20
 """Memory that a lease waits for, if it has to: the size of the largest batch, by default."""
 _LONGEST_SLEEP_S: Final = 1.0
@@ -97,23 +90,6 @@ class _Reading(NamedTuple):
     taken: list[Grant]
     left: list[Grant]
     """Grants that did not fit, or could not be read."""
-
-
-class _Keeping(NamedTuple):
-    """The futures of what must be on stable storage before records are handed out."""
-
-    leases: asyncio.Future[None] | None
-    """None: they may be lost."""
-    records: list[asyncio.Future[None]]
-
-    async def finished(self) -> None:
-        for synced in self.records:
-            # A log that cannot be synced reports that to its publishers; its records can be read
-            # and handled nevertheless.
-            with suppress(SparrowError):
-                await synced
-        if self.leases is not None:
-            await self.leases
 
 
 @dataclass(slots=True, eq=False)
@@ -245,12 +221,10 @@ class Queue:
         while True:
             self.scanner.catch_up(at_once=not wait_ms)
             room_bytes = max_bytes
-            if memory is not None:
-                self.check_open()
-                consumer.check_open()
-                if may_take():  # a consumer that waits for records must not hold memory for them
-                    taken_bytes = await memory.take(max(max_bytes, _BATCH_BYTES), _BATCH_BYTES)
-                    room_bytes = max(1, min(max_bytes, taken_bytes))
+            # a consumer that waits for records must not hold memory for them
+            if memory is not None and may_take():
+                taken_bytes = await memory.take(max(max_bytes, _BATCH_BYTES), _BATCH_BYTES)
+                room_bytes = max(1, min(max_bytes, taken_bytes))
             grants: list[Grant] = []
             leased: list[Leased] = []
             try:
@@ -275,9 +249,7 @@ class Queue:
         max_bytes: int,
         sources: Collection[TopicPartition] | None,
     ) -> list[Grant]:
-        self.check_open()
-        consumer.check_open()
-        self._check_readable(consumer)
+        self._check_may_lease(consumer)
         if self.definition.is_paused or self.corruption is not None:
             return []
         now_ms, wall_ms = self.now()
@@ -309,8 +281,7 @@ class Queue:
         if grants:
             self.scanner.consumed()
             if bucket is not None:
-                taken = sum(grant.end - grant.first for grant in grants)
-                bucket.take(self._clock.monotonic(), taken)
+                bucket.take(self._clock.monotonic(), _count(grants))
         return grants
 
     def _bucket(self, subscriber: str) -> TokenBucket | None:
@@ -324,9 +295,11 @@ class Queue:
         return bucket
 
     def _mean_bytes(self) -> int:
-        return (
-            max((int(source.mean_bytes) for source in self.sources if not source.is_gone), default=256) or 1
-        )
+        mean = 0.0
+        for source in self.sources:
+            if source.mean_bytes > mean and not source.is_gone:
+                mean = source.mean_bytes
+        return int(mean) or _USUAL_BYTES
 
     async def _deliver(self, consumer: QueueConsumer, grants: list[Grant], max_bytes: int) -> list[Leased]:
         """Read what was granted, persist the leases, then return the records. Records that could
@@ -337,13 +310,14 @@ class Queue:
         delivery = _Delivery(subscriber, grants)
         self._deliveries.add(delivery)
         try:
-            is_few = sum(grant.end - grant.first for grant in grants) <= _READ_MEANWHILE
-            keeping = await self._kept_meanwhile(grants) if is_few else None
             reading = await self._read(consumer, grants, max_bytes)
             delivery.grants = reading.taken
             subscriber.release_grants(reading.left)
             if reading.taken:
-                await (keeping or self._start_to_keep(reading.taken)).finished()
+                leases = self.writer.flushed() if self._syncs_leases else None
+                await self._synced(reading.taken)
+                if leases is not None:
+                    await leases
             is_whole = not reading.left
             # closed, or replaced by a consumer of the same id, which would never get them
             if not consumer.is_open:
@@ -373,48 +347,34 @@ class Queue:
     def _syncs_leases(self) -> bool:
         return self.definition.policy.lease_durability == "synced"
 
-    def _start_to_keep(self, grants: list[Grant]) -> _Keeping:
-        return _Keeping(
-            self.writer.flushed() if self._syncs_leases else None,
-            self._start_syncs(grants),
-        )
-
-    def _start_syncs(self, grants: list[Grant]) -> list[asyncio.Future[None]]:
-        """Start to sync granted records that are not on stable storage yet: else, after a power
-        failure, others could take the offsets of records that were handled. Return nothing where
-        each publish waits for its sync (acks=all), or the topic does without.
+    async def _synced(self, grants: list[Grant]) -> None:
+        """Wait until granted records are on stable storage: else, after a power failure, others
+        could take the offsets of records that were handled. It takes no time where each publish
+        waits for its sync (acks=all), or the topic does without.
         """
         ends: dict[int, int] = {}
         for grant in grants:
             ends[grant.source] = max(grant.end, ends.get(grant.source, 0))
         syncs: list[asyncio.Future[None]] = []
         for number, end in ends.items():
-            with suppress(UnknownTopic, OffsetOutOfRange):  # reading finds that out, too
-                partition = self.sources[number].partition
+            partition = self.sources[number].partition
+            try:
                 if partition.config.syncs and end > partition.log.durable_offset:
                     syncs.append(partition.log.durable(end))
-        return syncs
-
-    async def _kept_meanwhile(self, grants: list[Grant]) -> _Keeping:
-        """Start to keep leases, and return when the disk has begun, so that what the loop does now
-        costs no time.
-        """
-        keeping = self._start_to_keep(grants)
-        if keeping.leases is not None:
-            for _ in range(_UNTIL_WRITTEN):
-                await asyncio.sleep(0)
-        return keeping
+            except (UnknownTopic, OffsetOutOfRange):
+                continue  # reading finds that out, too
+        for synced in syncs:
+            try:
+                await synced
+            except SparrowError:
+                # A log that cannot be synced reports that to its publishers; its records can be
+                # read and handled nevertheless.
+                continue
 
     async def _read(self, consumer: QueueConsumer, grants: list[Grant], max_bytes: int) -> _Reading:
-        # By priority; of one priority and source by offset, as batches lie in the log.
-        by_level: dict[tuple[int, int], list[Grant]] = {}
-        for grant in grants:
-            level = 0 if consumer.takes_by_offset else grant.level
-            by_level.setdefault((level, grant.source), []).append(grant)
         reading = _Reading([], [], [])
-        for (_, number), granted in by_level.items():
-            granted.sort(key=lambda grant: grant.first)
-            source = self.sources[number]
+        for granted in _as_in_log(grants, by_level=not consumer.takes_by_offset):
+            source = self.sources[granted[0].source]
             data, had = await self._read_source(consumer, source, granted, max_bytes)
             taken, left = _split(granted, had)
             reading.taken.extend(taken)
@@ -491,7 +451,7 @@ class Queue:
             self.wake_all()
 
     def _is_refused(self, consumer: QueueConsumer) -> bool:
-        if self.corruption is None or self._pending_responses:
+        if self._pending_responses:
             return False
         subscriber = self.state.subscribers[consumer.subscriber]
         return next(iter(subscriber.leased_by(consumer.id)), None) is None
@@ -517,12 +477,13 @@ class Queue:
             self.wake_all()
             self.changed()
 
-    def _check_readable(self, consumer: QueueConsumer) -> None:
-        """Raise the error that stopped the queue, unless the consumer still has leased records to
-        settle.
+    def _check_may_lease(self, consumer: QueueConsumer) -> None:
+        """Raise UnknownQueue, StaleMember or NotAuthorized if the queue or the consumer has ended,
+        or the error that stopped the queue, unless the consumer still has leased records to settle.
         """
-        if self._is_refused(consumer):
-            assert self.corruption is not None
+        self.check_open()
+        consumer.check_open()
+        if self.corruption is not None and self._is_refused(consumer):
             error = self.corruption
             raise CorruptBatch(
                 error.text,
@@ -558,26 +519,24 @@ class Queue:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         may_take = partial(self._may_take, consumer, None)
-        self.check_open()
-        consumer.check_open()
-        self._check_readable(consumer)
+        self._check_may_lease(consumer)
         self.scanner.catch_up()
         while not may_take():
             if not await self._waiters[consumer.subscriber].wait(may_take, deadline - loop.time()):
                 return False
-            self.check_open()
-            consumer.check_open()
-            self._check_readable(consumer)
+            self._check_may_lease(consumer)
         return True
 
     def _may_take(self, consumer: QueueConsumer, sources: Collection[TopicPartition] | None) -> bool:
         """Return True if there may be something that the consumer could lease now."""
+        if self.is_closed:
+            return False
         if self.corruption is not None:
             return self._is_refused(consumer)
         subscriber = self.state.subscribers[consumer.subscriber]
         if (
             self.definition.is_paused
-            or not len(subscriber.ready)
+            or not subscriber.ready.records
             or subscriber.room(consumer.id, consumer.prefetch) <= 0
         ):
             return False
@@ -592,8 +551,8 @@ class Queue:
         """Wake waiting consumers for whom there is something, in the order in which they came."""
         if not self.definition.is_paused:
             for name, subscriber in self.state.subscribers.items():
-                if len(subscriber.ready) and len(self._waiters[name]):
-                    self._waiters[name].wake(len(subscriber.ready))
+                if subscriber.ready.records:
+                    self._waiters[name].wake(subscriber.ready.records)
 
     def end_consumers(self, refusal: SparrowError) -> None:
         """Close all consumers with an error."""
@@ -716,8 +675,10 @@ class Queue:
             self.dead_letters.take(dead_records)
         self.scanner.consumed()
         self.wake()
-        if any(subscriber.dirty for subscriber in self.state.subscribers.values()):
-            self.writer.changed()
+        for subscriber in self.state.subscribers.values():
+            if subscriber.dirty:
+                self.writer.changed()
+                break
         self._arm()
 
     def tick(self) -> None:
@@ -730,7 +691,7 @@ class Queue:
 
     def _arm(self) -> None:
         due_ms, due_wall_ms = self.state.next_times()
-        delays = self._rate_delays()
+        delays = self._rate_delays() if self.definition.policy.rate else []
         if not delays:
             if due_ms == NEVER and due_wall_ms == NEVER:
                 return
@@ -751,13 +712,11 @@ class Queue:
 
     def _rate_delays(self) -> list[float]:
         """Return how long subscribers must wait that have ready records and may start none now."""
-        if not self.definition.policy.rate:
-            return []
         now_s = self._clock.monotonic()
         delays = [
             bucket.wait_s(now_s)
             for name, bucket in self._buckets.items()
-            if name in self.state.subscribers and len(self.state.subscribers[name].ready)
+            if name in self.state.subscribers and self.state.subscribers[name].ready.records
         ]
         return [delay_s for delay_s in delays if delay_s > 0]
 
@@ -899,8 +858,32 @@ class Queue:
         return self.definition.kind == SHARE
 
 
+def _count(grants: list[Grant]) -> int:
+    """Return the number of records."""
+    count = 0
+    for grant in grants:
+        count += grant.end - grant.first
+    return count
+
+
+def _as_in_log(grants: list[Grant], *, by_level: bool) -> Collection[list[Grant]]:
+    """Return the grants of each source by offset, as batches lie in the log, those of each level by
+    themselves if the highest are to be read first.
+    """
+    if len(grants) == 1:
+        return (grants,)
+    groups: dict[tuple[int, int], list[Grant]] = {}
+    for grant in grants:
+        groups.setdefault((grant.level if by_level else 0, grant.source), []).append(grant)
+    for granted in groups.values():
+        granted.sort(key=lambda grant: grant.first)
+    return groups.values()
+
+
 def _split(granted: list[Grant], had: int) -> tuple[list[Grant], list[Grant]]:
     """Return the first `had` records of the grants, and the rest."""
+    if had == _count(granted):
+        return granted, []
     taken: list[Grant] = []
     for index, grant in enumerate(granted):
         size = grant.end - grant.first

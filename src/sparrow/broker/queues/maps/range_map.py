@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import eq
 from typing import Final
 
@@ -56,6 +56,17 @@ class RangeMap:
             return page
         return page.values[bisect_right(page.starts, offset & _MASK) - 1]
 
+    def run_at(self, offset: int) -> tuple[int, int]:
+        """Return the value of an offset, and the end of its run within its page."""
+        base = offset & ~_MASK
+        page = self._pages.get(offset >> _BITS, 0)
+        if isinstance(page, int):
+            return page, base + _PAGE
+        starts = page.starts
+        following = bisect_right(starts, offset & _MASK)
+        end = starts[following] if following < len(starts) else _PAGE
+        return page.values[following - 1], base + end
+
     def set(self, first: int, end: int, value: int) -> None:
         """Set the value of the offsets `first` … `end - 1`; 0 forgets them. An empty range changes
         nothing.
@@ -75,21 +86,17 @@ class RangeMap:
             last -= 1
         self._set_pages(number, last + 1, value)
 
-    def runs(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the runs (first, end, value) that cover `first` … `end - 1` in order and without
+    def runs(self, first: int, end: int) -> Iterable[tuple[int, int, int]]:
+        """Return the runs (first, end, value) that cover `first` … `end - 1` in order and without
         holes, each as long as it can be.
 
-        Runs of value 0 are included. The map must not be changed meanwhile.
+        Runs of value 0 are included. The map must not be changed while they are iterated over.
         """
         if first >= end:
-            return iter(())
-        if first >> _BITS == (end - 1) >> _BITS:
-            return iter(self._runs_in_page(first, end))
-        return self._runs(first, end)
-
-    def _runs_in_page(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """Return the runs of a range that lies in one page: the usual case."""
-        base = first >> _BITS << _BITS
+            return ()
+        base = first & ~_MASK
+        if end > base + _PAGE:
+            return self._runs(first, end)
         page = self._pages.get(first >> _BITS, 0)
         if isinstance(page, int):
             return [(first, end, page)]
