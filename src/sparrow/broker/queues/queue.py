@@ -222,7 +222,7 @@ class Queue:
             self.scanner.catch_up(at_once=not wait_ms)
             room_bytes = max_bytes
             # a consumer that waits for records must not hold memory for them
-            if memory is not None and may_take():
+            if memory is not None and (not wait_ms or may_take()):
                 taken_bytes = await memory.take(max(max_bytes, _BATCH_BYTES), _BATCH_BYTES)
                 room_bytes = max(1, min(max_bytes, taken_bytes))
             grants: list[Grant] = []
@@ -232,7 +232,7 @@ class Queue:
                 leased = await self._deliver(consumer, grants, room_bytes) if grants else []
             finally:
                 if memory is not None:
-                    memory.resize(sum(len(each.data) for each in leased))
+                    memory.resize(_size_of(leased))
             if leased or not wait_ms:
                 return leased
             if grants:  # could not be read: let other consumers try
@@ -260,7 +260,7 @@ class Queue:
             subscriber.room(consumer.id, consumer.prefetch),
             max(1, max_bytes // self._mean_bytes()),
         )
-        bucket = self._bucket(consumer.subscriber)
+        bucket = self._bucket(consumer.subscriber) if self.definition.policy.rate else None
         if bucket is not None and limit > 0:
             limit = bucket.allowance(self._clock.monotonic(), limit)
             if limit <= 0:
@@ -284,11 +284,9 @@ class Queue:
                 bucket.take(self._clock.monotonic(), _count(grants))
         return grants
 
-    def _bucket(self, subscriber: str) -> TokenBucket | None:
-        """Return the token bucket of a subscriber, or None if the policy has no rate."""
+    def _bucket(self, subscriber: str) -> TokenBucket:
+        """Return the token bucket of a subscriber, for the rate of the policy."""
         rate = self.definition.policy.rate
-        if not rate:
-            return None
         bucket = self._buckets.get(subscriber)
         if bucket is None or bucket.rate != rate:
             bucket = self._buckets[subscriber] = TokenBucket(rate, self._clock.monotonic())
@@ -540,9 +538,10 @@ class Queue:
             or subscriber.room(consumer.id, consumer.prefetch) <= 0
         ):
             return False
-        bucket = self._bucket(consumer.subscriber)
-        if bucket is not None and not bucket.allowance(self._clock.monotonic(), 1):
-            return False
+        if self.definition.policy.rate:
+            bucket = self._bucket(consumer.subscriber)
+            if not bucket.allowance(self._clock.monotonic(), 1):
+                return False
         if sources is None:
             return True
         return any(self.sources[number].key in sources for _, number, _ in subscriber.ready.peek())
@@ -856,6 +855,14 @@ class Queue:
     @property
     def is_share_group(self) -> bool:
         return self.definition.kind == SHARE
+
+
+def _size_of(leased: list[Leased]) -> int:
+    """Return the size of all batches in bytes."""
+    size = 0
+    for each in leased:
+        size += len(each.data)
+    return size
 
 
 def _count(grants: list[Grant]) -> int:
