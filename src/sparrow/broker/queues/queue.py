@@ -13,10 +13,9 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import (
-    CorruptBatch,
     InvalidArgument,
     NotLeased,
     OffsetOutOfRange,
@@ -24,6 +23,9 @@ from sparrow.base.errors import (
     UnknownQueue,
     UnknownTopic,
 )
+from sparrow.broker.queues.corruption_stop import CorruptionStop
+from sparrow.broker.queues.delivery_rates import DeliveryRates
+from sparrow.broker.queues.grant_reader import GrantReader
 from sparrow.broker.queues.persistence.definition import SHARE, Definition
 from sparrow.broker.queues.persistence.snapshot import StateSnapshot
 from sparrow.broker.queues.persistence.state_writer import StateWriter
@@ -34,9 +36,6 @@ from sparrow.broker.queues.rules.timers import NEVER
 from sparrow.broker.queues.scan.scanner import Scanner
 from sparrow.broker.queues.source import QueueSource
 from sparrow.broker.queues.waiters import Waiters
-from sparrow.broker.token_bucket import TokenBucket
-from sparrow.records.batch import split as batches_of
-from sparrow.records.readable import FAIL, corruption_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -60,8 +59,6 @@ _PURGED: Final = 1 << 16
 """Maximum number of records that are purged before other tasks run."""
 _PURGED_SINGLY: Final = 1 << 11
 """The same for queues with an order, where each record is handled by itself."""
-_RESPONSE_S: Final = 0.02
-"""Time for a response to leave before its consumer gets the error that the queue is stopped."""
 _USUAL_BYTES: Final = 256
 """Assumed size of a record of a queue without sources."""
 _BATCH_BYTES: Final = 1 << 20
@@ -80,16 +77,6 @@ class DeadLetterMover(Protocol):
     def stop(self) -> None:
         """Move nothing more; the queue ends, or is replaced."""
         ...
-
-
-class _Reading(NamedTuple):
-    """Result of reading granted records."""
-
-    found: list[tuple[QueueSource, list[Grant], bytes | memoryview]]
-    """For each source, the grants that can be handed out, and the batches with their records."""
-    taken: list[Grant]
-    left: list[Grant]
-    """Grants that did not fit, or could not be read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -124,9 +111,10 @@ class Queue:
         self.snapshot = StateSnapshot(definition.id, self.state, self.sources, self.now)
         self.writer = StateWriter(store, self.snapshot.collect, self.scanner.go_on)
         self.state.is_behind = lambda: not self.scanner.is_idle
+        self._stop = CorruptionStop(definition.name, definition.policy, self.wake_all)
+        self._grant_reader = GrantReader(self.state, self.sources, self._stop, clock)
         self._waiters = {name: Waiters(self.wake) for name in self.state.subscribers}
-        self._buckets: dict[str, TokenBucket] = {}
-        """Deliveries that the policy's rate allows, by subscriber."""
+        self._delivery_rates = DeliveryRates(clock)
         self._deliveries: set[_Delivery] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -135,12 +123,6 @@ class Queue:
         self.dead_letters: DeadLetterMover | None = None
         self.rates = Rates()
         self.is_closed = False
-        self.corruption: CorruptBatch | None = None
-        """The reason why nothing is leased: a batch cannot be read, and the policy says
-        `on_corrupt=fail`.
-        """
-        self._pending_responses = 0
-        """Number of settlements whose responses may not have left yet (if `on_corrupt=fail`)."""
         self.successor: asyncio.Future[Queue] | None = None
         """The same queue with a new state, when this one is being replaced."""
 
@@ -250,7 +232,7 @@ class Queue:
         sources: Collection[TopicPartition] | None,
     ) -> list[Grant]:
         self._check_may_lease(consumer)
-        if self.definition.is_paused or self.corruption is not None:
+        if self.definition.is_paused or self._stop.error is not None:
             return []
         now_ms, wall_ms = self.now()
         self.state.tick(now_ms, wall_ms)
@@ -260,9 +242,9 @@ class Queue:
             subscriber.room(consumer.id, consumer.prefetch),
             max(1, max_bytes // self._mean_bytes()),
         )
-        bucket = self._bucket(consumer.subscriber) if self.definition.policy.rate else None
-        if bucket is not None and limit > 0:
-            limit = bucket.allowance(self._clock.monotonic(), limit)
+        rate = self.definition.policy.rate
+        if rate and limit > 0:
+            limit = self._delivery_rates.allowance(consumer.subscriber, rate, limit)
             if limit <= 0:
                 self._arm()
         if limit <= 0:
@@ -280,17 +262,10 @@ class Queue:
         )
         if grants:
             self.scanner.consumed()
-            if bucket is not None:
-                bucket.take(self._clock.monotonic(), _count(grants))
+            if rate:
+                taken = sum(grant.end - grant.first for grant in grants)
+                self._delivery_rates.take(consumer.subscriber, taken)
         return grants
-
-    def _bucket(self, subscriber: str) -> TokenBucket:
-        """Return the token bucket of a subscriber, for the rate of the policy."""
-        rate = self.definition.policy.rate
-        bucket = self._buckets.get(subscriber)
-        if bucket is None or bucket.rate != rate:
-            bucket = self._buckets[subscriber] = TokenBucket(rate, self._clock.monotonic())
-        return bucket
 
     def _mean_bytes(self) -> int:
         mean = 0.0
@@ -308,7 +283,7 @@ class Queue:
         delivery = _Delivery(subscriber, grants)
         self._deliveries.add(delivery)
         try:
-            reading = await self._read(consumer, grants, max_bytes)
+            reading = await self._grant_reader.read(consumer, grants, max_bytes)
             delivery.grants = reading.taken
             subscriber.release_grants(reading.left)
             if reading.taken:
@@ -369,107 +344,10 @@ class Queue:
                 # read and handled nevertheless.
                 continue
 
-    async def _read(self, consumer: QueueConsumer, grants: list[Grant], max_bytes: int) -> _Reading:
-        reading = _Reading([], [], [])
-        for granted in _as_in_log(grants, by_level=not consumer.takes_by_offset):
-            source = self.sources[granted[0].source]
-            data, had = await self._read_source(consumer, source, granted, max_bytes)
-            taken, left = _split(granted, had)
-            reading.taken.extend(taken)
-            reading.left.extend(left)
-            if taken:
-                max_bytes -= sum(map(len, data))
-                reading.found.append((source, taken, data[0] if len(data) == 1 else b"".join(data)))
-        return reading
-
-    async def _read_source(
-        self, consumer: QueueConsumer, source: QueueSource, granted: list[Grant], max_bytes: int
-    ) -> tuple[list[bytes | memoryview], int]:
-        if max_bytes <= 0:
-            return [], 0
-        try:
-            data, had = await source.read([(grant.first, grant.end) for grant in granted], max_bytes)
-            corrupt = await self._maybe_corrupt(source, data) if self._stops_at_corrupt else None
-        except OffsetOutOfRange:  # retention was faster
-            self.state.lost(source.number, source.partition.start_offset)
-            return [], 0
-        except UnknownTopic:
-            return [], 0
-        except CorruptBatch as error:
-            self._unreadable(consumer, source, granted, error)
-            return [], 0
-        if corrupt is not None:
-            self._halt(corrupt)
-            before = [
-                grant._replace(end=min(grant.end, corrupt.base_offset))
-                for grant in granted
-                if grant.first < corrupt.base_offset
-            ]
-            return await self._read_source(consumer, source, before, max_bytes) if before else ([], 0)
-        source.measured(sum(map(len, data)), had)
-        return data, had
-
-    # ── batches that nobody can read ──────────────────────────────────────────────────────────────
-
-    @property
-    def _stops_at_corrupt(self) -> bool:
-        return self.definition.policy.on_corrupt == FAIL
-
-    @staticmethod
-    async def _maybe_corrupt(source: QueueSource, data: Sequence[bytes | memoryview]) -> CorruptBatch | None:
-        """Return the error of the first batch in `data` that cannot be read. It looks at every
-        record, so it runs in a thread.
-        """
-
-        def look() -> CorruptBatch | None:
-            for part in data:
-                for header, batch in batches_of(part):
-                    error = corruption_of(header, batch, source.topic, source.index)
-                    if error is not None:
-                        return error
-            return None
-
-        return await asyncio.to_thread(look)
-
-    def _halt(self, error: CorruptBatch) -> None:
-        """Lease nothing more until `on_corrupt` is `skip`, or the batch is removed."""
-        if self.corruption is None:
-            self.corruption = CorruptBatch(
-                f"queue {self.name!r} is stopped (on_corrupt=fail): {error.text}. Set "
-                "on_corrupt=skip to make dead letters of its"
-                f" records and go on, or remove it with `sparrow log skip {error.topic} "
-                f"{error.partition} {error.base_offset}`",
-                error.offset,
-                topic=error.topic,
-                partition=error.partition,
-                base_offset=error.base_offset,
-                next_offset=error.next_offset,
-            )
-            self.corrupt_batches.met("queue", FAIL, self.corruption)
-            self.wake_all()
-
-    def _is_refused(self, consumer: QueueConsumer) -> bool:
-        if self._pending_responses:
-            return False
-        subscriber = self.state.subscribers[consumer.subscriber]
-        return next(iter(subscriber.leased_by(consumer.id)), None) is None
-
-    def _responded(self, _: asyncio.Future[list[SparrowError | None]]) -> None:
-        """Once the response to a settlement has left, let its consumer learn why it gets nothing
-        more.
-        """
-
-        def look_again() -> None:
-            self._pending_responses -= 1
-            if self.corruption is not None:
-                self.wake_all()
-
-        asyncio.get_running_loop().call_later(_RESPONSE_S, look_again)
-
     def resume_reading(self) -> None:
         """Lease again: the batch that stopped the queue may be gone."""
-        if self.corruption is not None:
-            self.corruption = None
+        if self._stop.error is not None:
+            self._stop.error = None
             for source in self.sources:
                 source.forget()
             self.wake_all()
@@ -481,31 +359,8 @@ class Queue:
         """
         self.check_open()
         consumer.check_open()
-        if self.corruption is not None and self._is_refused(consumer):
-            error = self.corruption
-            raise CorruptBatch(
-                error.text,
-                error.offset,
-                topic=error.topic,
-                partition=error.partition,
-                base_offset=error.base_offset,
-                next_offset=error.next_offset,
-            )
-
-    def _unreadable(
-        self, consumer: QueueConsumer, source: QueueSource, granted: list[Grant], error: CorruptBatch
-    ) -> None:
-        """Retry records that cannot be read later, and count the delivery, so that they do not keep
-        others from being handed out.
-        """
-        _LOG.error(
-            "queue %r cannot read what it leased of %s: %s", self.name, source.partition.id, error.text
-        )
-        subscriber = self.state.subscribers[consumer.subscriber]
-        now_ms, _ = self.now()
-        for grant in filter(subscriber.still_leased, granted):
-            runs = subscriber.leased_runs(consumer.id, grant.source, grant.first, grant.end)
-            subscriber.nack(grant.source, runs, now_ms, self.definition.policy.lease_ms, error.text)
+        if self._stop.error is not None:
+            self._stop.check(self.state.subscribers[consumer.subscriber], consumer.id)
 
     @property
     def corrupt_batches(self) -> CorruptBatches:
@@ -529,19 +384,18 @@ class Queue:
         """Return True if there may be something that the consumer could lease now."""
         if self.is_closed:
             return False
-        if self.corruption is not None:
-            return self._is_refused(consumer)
         subscriber = self.state.subscribers[consumer.subscriber]
+        if self._stop.error is not None:
+            return self._stop.refuses(subscriber, consumer.id)
         if (
             self.definition.is_paused
             or not subscriber.ready.records
             or subscriber.room(consumer.id, consumer.prefetch) <= 0
         ):
             return False
-        if self.definition.policy.rate:
-            bucket = self._bucket(consumer.subscriber)
-            if not bucket.allowance(self._clock.monotonic(), 1):
-                return False
+        rate = self.definition.policy.rate
+        if rate and not self._delivery_rates.allowance(consumer.subscriber, rate, 1):
+            return False
         if sources is None:
             return True
         return any(self.sources[number].key in sources for _, number, _ in subscriber.ready.peek())
@@ -585,9 +439,8 @@ class Queue:
         # write.
         self.changed()
         response = self.writer.flushed(outcomes)
-        if self._stops_at_corrupt:
-            self._pending_responses += 1
-            response.add_done_callback(self._responded)
+        if self._stop.applies:
+            self._stop.settled(response)
         return response
 
     def _settle(self, subscriber: SubscriberState, consumer: str, each: Settlement, now_ms: int) -> None:
@@ -690,7 +543,7 @@ class Queue:
 
     def _arm(self) -> None:
         due_ms, due_wall_ms = self.state.next_times()
-        delays = self._rate_delays() if self.definition.policy.rate else []
+        delays = self._delivery_rates.delays(self._with_ready()) if self.definition.policy.rate else []
         if not delays:
             if due_ms == NEVER and due_wall_ms == NEVER:
                 return
@@ -709,15 +562,9 @@ class Queue:
         self._timer_due = now_ms + round(delay_s * 1000), wall_ms + round(delay_s * 1000)
         self._timer = loop.call_at(at, self.tick)
 
-    def _rate_delays(self) -> list[float]:
-        """Return how long subscribers must wait that have ready records and may start none now."""
-        now_s = self._clock.monotonic()
-        delays = [
-            bucket.wait_s(now_s)
-            for name, bucket in self._buckets.items()
-            if name in self.state.subscribers and self.state.subscribers[name].ready.records
-        ]
-        return [delay_s for delay_s in delays if delay_s > 0]
+    def _with_ready(self) -> list[str]:
+        """Return the subscribers that have ready records."""
+        return [name for name, subscriber in self.state.subscribers.items() if subscriber.ready.records]
 
     def housekeep(self) -> None:
         """Sample the rates, and finish records that retention deleted. Call it periodically."""
@@ -755,8 +602,7 @@ class Queue:
             definition.policy,
             has_dead_letters=definition.policy.dead_letters_of(definition.name) is not None,
         )
-        if not self._stops_at_corrupt:
-            self.corruption = None
+        self._stop.redefine(definition.policy)
         self.wake_all()
         self.changed()
 
@@ -863,42 +709,3 @@ def _size_of(leased: list[Leased]) -> int:
     for each in leased:
         size += len(each.data)
     return size
-
-
-def _count(grants: list[Grant]) -> int:
-    """Return the number of records."""
-    count = 0
-    for grant in grants:
-        count += grant.end - grant.first
-    return count
-
-
-def _as_in_log(grants: list[Grant], *, by_level: bool) -> Collection[list[Grant]]:
-    """Return the grants of each source by offset, as batches lie in the log, those of each level by
-    themselves if the highest are to be read first.
-    """
-    if len(grants) == 1:
-        return (grants,)
-    groups: dict[tuple[int, int], list[Grant]] = {}
-    for grant in grants:
-        groups.setdefault((grant.level if by_level else 0, grant.source), []).append(grant)
-    for granted in groups.values():
-        granted.sort(key=lambda grant: grant.first)
-    return groups.values()
-
-
-def _split(granted: list[Grant], had: int) -> tuple[list[Grant], list[Grant]]:
-    """Return the first `had` records of the grants, and the rest."""
-    if had == _count(granted):
-        return granted, []
-    taken: list[Grant] = []
-    for index, grant in enumerate(granted):
-        size = grant.end - grant.first
-        if had < size:
-            cut = grant.first + had
-            if had:
-                taken.append(grant._replace(end=cut))
-            return taken, [grant._replace(first=cut), *granted[index + 1 :]]
-        taken.append(grant)
-        had -= size
-    return taken, []
