@@ -132,6 +132,12 @@ class Connection(asyncio.Protocol):
             self._is_flushing = True
             self._loop.call_soon(self.flush)
 
+    def put(self, head: Head, channel: int, batch: bytes | None = None) -> None:
+        """Queue a frame for the `flush` that the caller makes in this iteration of the loop, or for
+        that behind the frames that are being received.
+        """
+        self._machine.send(head, channel, batch)
+
     def flush(self) -> None:
         """Write the queued frames."""
         self._is_flushing = False
