@@ -261,17 +261,15 @@ class Consumer:
     def _flush(self) -> None:
         """Send what was settled, and the credit that it frees, in one write."""
         self._is_flushing = False
-        if self.failure is None:
-            self._build_requests()
-            self._send_settlements()
-            self.settlements_sent()
-            if self.connection is not None:
-                self.connection.flush()
-
-    def _build_requests(self) -> None:
+        if self.failure is not None:
+            return
         self._settlements.build(self.loop.time() + self._call_timeout_s)
         if self._expiry_timer is None and not self._settlements.is_empty:
             self._watch_deadlines()
+        self._send_settlements()
+        self.settlements_sent()
+        if self.connection is not None:
+            self.connection.flush()
 
     def _send_settlements(self) -> None:
         """Put the settlements that may be sent now behind what the connection sends next."""

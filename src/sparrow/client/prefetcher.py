@@ -131,8 +131,8 @@ class Prefetcher(Consumer):
                 job: LeasedRecord = jobs.popleft()
             except IndexError:  # another thread was faster
                 continue
-            if self._arrivals:
-                self.wake_next()
+            if self._arrivals and (jobs or self._leases):
+                self._wake()
             lease = job.lease
             if lease.latest_deadline > now and not (lease.lost and job.is_lost):
                 return job
@@ -191,9 +191,7 @@ class Prefetcher(Consumer):
         self._settle_lease(lease, NACK, text)
 
     def wake_next(self) -> None:
-        """Wake the next caller that waits, if there may be more jobs. To be called after taking
-        one.
-        """
+        """Wake the next caller that waits, if there may be more jobs."""
         if self.jobs or self._leases:
             self._wake()
 
