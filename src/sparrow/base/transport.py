@@ -21,7 +21,5 @@ def write_pieces(transport: asyncio.Transport, pieces: Sequence[bytes | bytearra
     """
     if _NEVER_PAUSES and type(transport).__module__.startswith("asyncio."):
         transport.write(b"".join(pieces))
-    elif len(pieces) == 1:
-        transport.write(pieces[0])
     else:
         transport.writelines(pieces)

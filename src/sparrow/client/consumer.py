@@ -213,8 +213,8 @@ class Consumer:
     def settled(self, records: int) -> None:
         """Handle settled or expired records of leases."""
 
-    def settlements_sent(self) -> None:
-        """Handle that settlements were sent."""
+    def give_credit(self) -> None:
+        """Let the broker push more, after settlements were sent."""
 
     def stale(self, now: float) -> None:
         """Release leases that were not handed out and are getting old."""
@@ -267,7 +267,7 @@ class Consumer:
         if self._expiry_timer is None and not self._settlements.is_empty:
             self._watch_deadlines()
         self._send_settlements()
-        self.settlements_sent()
+        self.give_credit()
         if self.connection is not None:
             self.connection.flush()
 
@@ -289,7 +289,8 @@ class Consumer:
                 self._send_again()
             else:
                 self._backoff.reset()
-            self._notify_progress()
+            if self._progress is not None:
+                self._notify_progress()
 
     def _send_again(self) -> None:
         """Send what must be repeated, now or after its delay."""
@@ -348,7 +349,7 @@ class Consumer:
         ended = self._lease_table.remove_expired(now)
         if ended:
             self.settled(ended)
-            self.settlements_sent()
+            self.give_credit()
         if self._lease_table:
             self._sweep_soon()
         else:

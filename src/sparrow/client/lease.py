@@ -106,14 +106,18 @@ class Lease:
         """The latest end that an extension gave to one of its records."""
         self.stale_at = now + lease_s / 2
         """Monotonic time (s) at which it is released if it was not handed out."""
-        self.unsettled = self.size
+        self.unsettled = 0
         """Number of records that are not settled."""
+        self.delivery = self.ranges[0][2]
+        """Number of the delivery of its records; 0 if they differ."""
+        for first, last, count in self.ranges:
+            self.unsettled += last - first + 1
+            if count != self.delivery:
+                self.delivery = 0
         self.is_over = False
         """True once it or its consumer has ended."""
         self.lost: list[tuple[int, int]] = []
         """Records of it that were leased again meanwhile."""
-        self.delivery = _common_delivery(self.ranges)
-        """Number of the delivery of its records; 0 if they differ."""
         self.ack_key: SettlementKey = self.key(ACK)
 
     def __repr__(self) -> str:
@@ -286,18 +290,14 @@ class LeaseTable:
         self._leases.clear()
 
 
-def _common_delivery(ranges: list[Range]) -> int:
-    """Return the number of the delivery of the records in the ranges; 0 if they differ."""
-    common = ranges[0][2]
-    for _, _, count in ranges:
-        if count != common:
-            return 0
-    return common
-
-
 def _within(records: list[Record], ranges: list[Range]) -> list[Record]:
     """Return the records whose offsets are in the ranges; both are sorted."""
-    if records and _is_whole(ranges, records[0].offset, records[-1].offset):
+    if (
+        records
+        and ranges[0][0] <= records[0].offset
+        and records[-1].offset <= ranges[-1][1]
+        and (len(ranges) == 1 or all(before[1] + 1 == after[0] for before, after in pairwise(ranges)))
+    ):
         return records
     found: list[Record] = []
     position = 0
@@ -306,10 +306,3 @@ def _within(records: list[Record], ranges: list[Range]) -> list[Record]:
         position = bisect_right(records, last, start, key=_offset_of)
         found += records[start:position]
     return found
-
-
-def _is_whole(ranges: list[Range], first: int, last: int) -> bool:
-    """Return True if the ranges cover `first` to `last` without a hole."""
-    if first < ranges[0][0] or last > ranges[-1][1]:
-        return False
-    return len(ranges) == 1 or all(before[1] + 1 == after[0] for before, after in pairwise(ranges))

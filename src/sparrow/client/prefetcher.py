@@ -90,7 +90,7 @@ class Prefetcher(Consumer):
         if not self._iterations:
             self.is_stopped = False
         self._iterations += 1
-        self._give_credit()
+        self.give_credit()
 
     def end(self) -> None:
         """Unregister an iteration; after the last one release all jobs that were not handed out."""
@@ -147,7 +147,7 @@ class Prefetcher(Consumer):
         if self.is_stopped or self.jobs or self._leases:
             return not self.is_stopped
         if not self._is_flushing:  # else it follows the settlements
-            self._give_credit()
+            self.give_credit()
         future = self.loop.create_future()
         self._arrivals.append(future)
         try:
@@ -243,15 +243,12 @@ class Prefetcher(Consumer):
     def opened(self) -> None:
         self._outstanding = 0
         self._free = self.options.prefetch - self._lease_table.records
-        self._give_credit()
+        self.give_credit()
 
     def settled(self, records: int) -> None:
         self._free += records
 
-    def settlements_sent(self) -> None:
-        self._give_credit()
-
-    def _give_credit(self) -> None:
+    def give_credit(self) -> None:
         free, connection = self._free, self.connection
         supply = self._outstanding + len(self.jobs) + self._encoded
         if free <= 0 or free * 3 < supply or not self._iterations or self.is_stopped:

@@ -8,7 +8,9 @@ that all report such a batch in the same way, and continue behind it by the same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from msgspec import Struct
 
 from sparrow.base.errors import (
     BadInput,
@@ -33,7 +35,7 @@ SKIP: Final = "skip"
 ON_CORRUPT: Final[tuple[OnCorrupt, ...]] = get_args(OnCorrupt)
 
 
-class Readable(NamedTuple):
+class Readable(Struct, frozen=True):
     """The records of the readable batches, in order, and one error for each of the others."""
 
     records: list[Record]
