@@ -131,12 +131,10 @@ def check_parsed(header: BatchHeader, data: bytes | memoryview, position: int = 
     """Check as `check` a batch whose header was parsed."""
     if header.magic != 2:
         raise CorruptBatch(f"record batch of magic {header.magic}; only magic 2 is taken")
-    size_bytes = header.size_bytes
-    end = position + size_bytes
-    if size_bytes < HEADER_BYTES or end > len(data):
-        raise CorruptBatch(
-            f"record batch says it is {size_bytes} bytes long, {len(data) - position} are there"
-        )
+    size = header.batch_length + OVERHEAD_BYTES
+    end = position + size
+    if size < HEADER_BYTES or end > len(data):
+        raise CorruptBatch(f"record batch says it is {size} bytes long, {len(data) - position} are there")
     if header.last_offset_delta < 0 or header.record_count < 0:
         raise CorruptBatch(
             f"record batch with {header.record_count} records and last offset delta "
