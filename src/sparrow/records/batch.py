@@ -123,13 +123,18 @@ def check(data: bytes | memoryview, position: int = 0) -> BatchHeader:
         CorruptBatch: names the first thing that is wrong.
     """
     header = parse_header(data, position)
+    check_parsed(header, data, position)
+    return header
+
+
+def check_parsed(header: BatchHeader, data: bytes | memoryview, position: int = 0) -> None:
+    """Check as `check` a batch whose header was parsed."""
     if header.magic != 2:
         raise CorruptBatch(f"record batch of magic {header.magic}; only magic 2 is taken")
-    end = position + header.size_bytes
-    if header.size_bytes < HEADER_BYTES or end > len(data):
-        raise CorruptBatch(
-            f"record batch says it is {header.size_bytes} bytes long, {len(data) - position} are there"
-        )
+    size = header.batch_length + OVERHEAD_BYTES
+    end = position + size
+    if size < HEADER_BYTES or end > len(data):
+        raise CorruptBatch(f"record batch says it is {size} bytes long, {len(data) - position} are there")
     if header.last_offset_delta < 0 or header.record_count < 0:
         raise CorruptBatch(
             f"record batch with {header.record_count} records and last offset delta "
@@ -139,7 +144,6 @@ def check(data: bytes | memoryview, position: int = 0) -> BatchHeader:
     actual = google_crc32c.value(bytes(data[position + CRC_START : end]))
     if actual != header.crc:
         raise CorruptBatch(f"record batch's CRC is {header.crc:#010x}, its bytes give {actual:#010x}")
-    return header
 
 
 def split(data: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
