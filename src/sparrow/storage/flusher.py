@@ -17,10 +17,10 @@ A call that takes longer than `SLOW_SECONDS` sends the next ones to the thread, 
 doubles until one is quick again: a slow device holds up the loop for one sync in two seconds at
 most.
 
-A record and its lease, or an acknowledgement and the lease that follows from it, share one sync: the
-loop begins it in the iteration after the request. Where the loop waits for the device, and where the
-next sync was asked for while one was under way, it begins when an iteration has passed in which
-nobody asked, after `_ITERATIONS` at the latest.
+A record and its lease, or an acknowledgement and the lease that follows from it, share one sync:
+the loop begins it in the iteration after the request. Where the loop waits for the device, and
+where the next sync was asked for while one was under way, it begins when an iteration has passed in
+which nobody asked, after `_ITERATIONS` at the latest.
 
 Logs with appends and without a requested sync are synced `interval_ms` after the first such append,
 a few at a time, so that they do not delay requested syncs.
@@ -158,7 +158,8 @@ class Flusher:
         if log in self._asking:
             self._asking[log] += 1
         elif self._asks_loop and log not in self._rounds:
-            self._ask_loop(log, self._iterations)
+            self._asking[log] = 1
+            asyncio.get_running_loop().call_soon(self._look, log, 0, self._iterations)
         else:
             self._hand_over(log)
 
@@ -186,10 +187,6 @@ class Flusher:
         self._threads.clear()
 
     # ── the event loop's side ──
-
-    def _ask_loop(self, log: Syncable, iterations: int) -> None:
-        self._asking[log] = 1
-        asyncio.get_running_loop().call_soon(self._look, log, 0, iterations)
 
     def _look(self, log: Syncable, seen: int, iterations: int) -> None:
         """Sync `log` on the loop, unless more was requested since the last iteration, and some are
@@ -233,7 +230,8 @@ class Flusher:
             self.times.observe(perf_counter() - begun)
         log.synced(offset, error)
         if again and log not in self._asking:
-            self._ask_loop(log, _ITERATIONS)
+            self._asking[log] = 1
+            asyncio.get_running_loop().call_soon(self._look, log, 0, _ITERATIONS)
 
     def _hand_over(self, log: Syncable) -> None:
         with self._lock:

@@ -495,9 +495,9 @@ class LocalJournal:
             done(-1, self._failed(error))
             return
         self._written = self._attempted
+        done(self._written, None)
         if self._waiting:
             self._flusher.request(self)  # for those that did not fit into this write
-        done(self._written, None)
 
     def after_sync(self) -> None:
         """Nothing is left to do after a round."""

@@ -96,7 +96,8 @@ class StateWriter:
             return future
         self._waiting.append((future, result))
         if not self._is_due:
-            self.changed()
+            self._is_due = True
+            self._schedule()
         return future
 
     async def close(self) -> None:
