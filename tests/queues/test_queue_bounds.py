@@ -46,7 +46,7 @@ def kept_page(runs: Iterable[KeptRun]) -> KeptPage:
             numbers[lease] = len(numbers)
             leases[numbers[lease]] = lease
         held.set(first, end, value | numbers[lease] << LEASE_SHIFT)
-    value = pages.encode_page(held.columns(0), leases, 0, WALL_MS)
+    value = pages.encode_page(held.columns(0), leases, lambda: (0, WALL_MS))
     assert value is not None
     return pages.decode_page(Entry(pages.PAGE, "q//t/0/0", value, 1), 0, 0, WALL_MS)
 

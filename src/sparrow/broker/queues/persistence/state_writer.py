@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from sparrow.base.errors import InternalError, SparrowError, UnknownQueue
@@ -56,8 +54,10 @@ class StateWriter:
         """Entries of other parts."""
         self._failed: dict[tuple[str, str], Write] = {}
         """Entries that could not be written; those of `_pending` are newer."""
-        self._under_way: deque[tuple[asyncio.Future[None], _Waiting]] = deque()
+        self._under_way: dict[asyncio.Future[None], tuple[_Waiting, dict[tuple[str, str], Write]]] = {}
+        """Callers and entries of writes, in the order of these; they may end in another one."""
         self._is_due = False
+        """True if a write is scheduled, or comes behind one that is under way."""
         self._is_scheduled = False
         self._is_closed = False
 
@@ -68,12 +68,14 @@ class StateWriter:
 
     def add(self, writes: Sequence[Write]) -> None:
         """Write entries of other parts together with the next changes."""
-        self._pending.update(((write.kind, write.key), write) for write in writes)
+        for write in writes:
+            self._pending[write.kind, write.key] = write
 
     def changed(self) -> None:
         """Write a change that no caller waits for."""
-        self._is_due = not self._is_closed
-        self._schedule()
+        if not self._is_due and not self._is_closed:
+            self._is_due = True
+            self._schedule()
 
     @overload
     def flushed(self) -> asyncio.Future[None]: ...
@@ -93,7 +95,9 @@ class StateWriter:
             _refuse(future)
             return future
         self._waiting.append((future, result))
-        self.changed()
+        if not self._is_due:
+            self._is_due = True
+            self._schedule()
         return future
 
     async def close(self) -> None:
@@ -125,11 +129,11 @@ class StateWriter:
 
     async def _settled(self) -> None:
         if self._under_way:
-            await asyncio.wait([self._under_way[0][0]])
+            await asyncio.wait(list(self._under_way)[:1])
         await asyncio.sleep(0)
 
     def _schedule(self) -> None:
-        if self._is_due and not self._is_scheduled and not self.is_writing:
+        if not self._is_scheduled and len(self._under_way) < _UNDER_WAY:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._write)
 
@@ -145,10 +149,11 @@ class StateWriter:
             if entries or not self._under_way:
                 write = self._store.append(list(entries.values())) if entries else _done()
                 self._failed, self._pending = {}, {}
-                self._under_way.append((write, waiting))
-                write.add_done_callback(partial(self._ended, entries))
+                self._under_way[write] = waiting, entries
+                write.add_done_callback(self._ended)
             else:  # what changed is under way already
-                self._under_way[-1][1].extend(waiting)
+                last, _ = next(reversed(self._under_way.values()))
+                last.extend(waiting)
         except SparrowError as error:
             self._fail(waiting, error)
         except Exception:  # noqa: BLE001 - a bug must not leave consumers waiting for ever
@@ -158,8 +163,8 @@ class StateWriter:
                 InternalError("The state of the queue could not be kept; the broker's log has the reason."),
             )
 
-    def _ended(self, entries: dict[tuple[str, str], Write], write: asyncio.Future[None]) -> None:
-        _, waiting = self._under_way.popleft()
+    def _ended(self, write: asyncio.Future[None]) -> None:
+        waiting, entries = self._under_way.pop(write)
         error = asyncio.CancelledError() if write.cancelled() else write.exception()
         if error is None:
             for future, result in waiting:
@@ -169,7 +174,8 @@ class StateWriter:
             self._failed |= entries
             self._fail(waiting, error)
         self._written()
-        self._schedule()
+        if self._is_due:
+            self._schedule()
 
     def _fail(self, waiting: _Waiting, error: BaseException) -> None:
         text = error.text if isinstance(error, SparrowError) else repr(error)

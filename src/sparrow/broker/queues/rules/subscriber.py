@@ -38,13 +38,13 @@ from sparrow.broker.queues.rules.record_state import (
     MOVING,
     NO_LEVEL,
     OFFSET_MASK,
+    PERSISTED,
     READY,
     SOURCE_SHIFT,
     STATE_MASK,
     UNKNOWN,
     count_of,
     level_of,
-    must_be_persisted,
 )
 from sparrow.broker.queues.rules.settlement import DELIVERY_LIMIT, REJECTED
 from sparrow.broker.queues.rules.timers import Timers
@@ -774,7 +774,7 @@ class SubscriberState:
         if new >> LEASE_SHIFT and not keeps_lease:
             self.leases.join(new, source, first, end)
         self.maps[source].set(first, end, new)
-        if must_be_persisted(old) or must_be_persisted(new):
+        if old & PERSISTED[old & STATE_MASK] or new & PERSISTED[new & STATE_MASK]:
             self._touch(source, first, end)
 
     def _touch(self, source: int, first: int, end: int) -> None:
