@@ -13,10 +13,13 @@ import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparrow.base.errors import Draining, Overloaded, RecordTooLarge
-from sparrow.records.batch import split
+from sparrow.records.batch import COMPRESSION, split
 from sparrow.records.rewrite import with_compression
 from sparrow.records.validation import IS_COMPILED, check_records
 
@@ -43,7 +46,7 @@ get `Overloaded`.
 """
 
 
-class Work(NamedTuple):
+class Work(Struct, frozen=True):
     """Batches to check, and the terms of their topic."""
 
     batches: Sequence[Batch]
@@ -76,7 +79,7 @@ def maybe_check(work: Work) -> list[int] | None:
                 raise
             return None
         times.append(checked.max_timestamp)
-        if header.compression:
+        if header.attributes & COMPRESSION:
             room = max(room - checked.plain_bytes, 0)
     return times
 
@@ -100,7 +103,7 @@ def check(work: Work) -> tuple[list[Batch], list[int]]:
 
 
 def _recompressed(header: BatchHeader, batch: memoryview, work: Work) -> Batch:
-    return next(split(with_compression(header, batch, work.compression)))
+    return split(with_compression(header, batch, work.compression))[0]
 
 
 class RecordChecks:
@@ -153,7 +156,7 @@ class RecordChecks:
             self._pool.shutdown(wait=False)
 
 
-class _Deferred(NamedTuple):
+class _Deferred(Struct, frozen=True):
     work: Work
     append: Append
     promise: asyncio.Future[Published]
@@ -165,10 +168,7 @@ class DeferredPublishes:
 
     def __init__(self, checks: RecordChecks) -> None:
         self._checks = checks
-        self._waiting: deque[_Deferred] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+        self.waiting: deque[_Deferred] = deque()
 
     def add(self, work: Work, append: Append, promise: asyncio.Future[Published]) -> None:
         """Defer a publish. Its batches are copied.
@@ -183,18 +183,18 @@ class DeferredPublishes:
         size_bytes = sum(len(batch) for _, batch in work.batches)
         self._checks.reserve(size_bytes)
         copies = [(header, memoryview(bytes(batch))) for header, batch in work.batches]
-        self._waiting.append(_Deferred(work._replace(batches=copies), append, promise, size_bytes))
-        if len(self._waiting) == 1:
+        self.waiting.append(_Deferred(replace(work, batches=copies), append, promise, size_bytes))
+        if len(self.waiting) == 1:
             self._checks.spawn(self)
 
     async def work_off(self) -> None:
         """Check and append until nothing waits."""
-        while self._waiting:
-            deferred = self._waiting[0]
+        while self.waiting:
+            deferred = self.waiting[0]
             try:
                 await self._settle(deferred)
             finally:
-                self._waiting.popleft()
+                self.waiting.popleft()
                 self._checks.release(deferred.size_bytes)
 
     async def _settle(self, deferred: _Deferred) -> None:
