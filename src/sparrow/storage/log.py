@@ -62,7 +62,7 @@ class LocalLog:
         self, resources: Resources, log_id: LogId, config: LogConfig, recovered: Recovered, *, exists: bool
     ) -> None:
         self.id = log_id
-        self.config = config
+        self.configure(config)
         self.last_append_ms = -1
         self._resources = resources
         self._directory = recovered.directory
@@ -166,6 +166,8 @@ class LocalLog:
 
     def configure(self, config: LogConfig) -> None:
         self.config = config
+        self._segment_bytes = min(config.segment_bytes, MAX_RELATIVE)
+        self._max_active_ms = retention.max_active_ms(config)
 
     # ── appending ──
 
@@ -248,7 +250,7 @@ class LocalLog:
         if not segments:
             return self._begin_segment()
         active = segments[-1]
-        is_full = active.size > 0 and active.size + total > min(self.config.segment_bytes, MAX_RELATIVE)
+        is_full = active.size > 0 and active.size + total > self._segment_bytes
         is_too_wide = last_offset - active.base_offset > MAX_RELATIVE
         if is_full or is_too_wide or self._is_old(active, timestamp, now_ms):
             return self._begin_segment()
@@ -259,8 +261,8 @@ class LocalLog:
         if not active.size:
             return False
         if active.first_timestamp >= 0 <= timestamp:
-            return retention.is_due_to_roll(timestamp - active.first_timestamp, self.config)
-        return active.created_ms >= 0 and retention.is_due_to_roll(now_ms - active.created_ms, self.config)
+            return timestamp - active.first_timestamp > self._max_active_ms
+        return active.created_ms >= 0 and now_ms - active.created_ms > self._max_active_ms
 
     def _begin_segment(self) -> Segment:
         """Close the active segment and begin the next one. Raises OSError; then nothing changed."""
