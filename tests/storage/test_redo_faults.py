@@ -109,6 +109,23 @@ async def test_record_behind_a_refused_one_is_not_confirmed_by_the_journal() -> 
     machine.fs.sync = sync  # type: ignore[method-assign]
 
 
+async def test_a_wait_requests_no_sync_while_the_journal_takes_the_same_bytes() -> None:
+    machine = Machine()
+    log = await machine.begin()
+    journal = Journal()
+    machine.store._resources.redo.use(journal)
+    append(log, numbered(1))
+    first = log.durable(2)
+    await turns()
+    second = log.durable(2)
+    assert not log._durability._is_requested
+    journal.waiting[0].set_exception(DiskFull("no checkpoint"))
+    await turns()
+    machine.store._resources.redo._journal = None
+    await asyncio.wait_for(asyncio.gather(first, second, log.durable(2)), 10)  # by the file
+    assert len(journal.waiting) == 1
+
+
 async def test_the_journal_closes_without_space_and_without_a_checkpoint() -> None:
     machine = Machine(journal_bytes=16 << 10)
     await machine.start()

@@ -98,6 +98,10 @@ class Durability:
         """Number of times that the journal refused bytes: what it has behind them is not durable
         by that.
         """
+        self._journal_end = 0
+        """The offset before which everything is on its way through the journal, or there; 0 after
+        the journal refused bytes.
+        """
         self.is_closed = False
         """True when the log is closed or deleted."""
         self._is_requested = False
@@ -128,7 +132,7 @@ class Durability:
         else:
             self._asked += 1
             heappush(self._waiters, (offset, self._asked, then))
-            if not self._is_requested:
+            if not self._is_requested and offset > self._journal_end:
                 self._is_requested = True
                 asyncio.get_running_loop().call_soon(self._request)
 
@@ -172,13 +176,14 @@ class Durability:
                 self._resources.flusher.request(self)
                 return
         segment.in_journal = size
-        written = partial(self._in_journal, segment, self._row.end, self._redo_breaks)
+        self._journal_end = self._row.end
+        written = partial(self._in_journal, segment, self._journal_end, self._redo_breaks)
         future = self._resources.redo.append(self, self._log_id, segment.base_offset, start, data)
         future.add_done_callback(written)
 
     def _in_journal(self, segment: Segment, end_offset: int, breaks: int, done: asyncio.Future[None]) -> None:
         if done.exception() is not None:
-            segment.in_journal = 0
+            segment.in_journal = self._journal_end = 0
             self._redo_breaks += 1
             self._resources.flusher.request(self)
         elif breaks == self._redo_breaks and self.failure is None:
