@@ -63,7 +63,6 @@ from sparrow.records.rewrite import (
     keyless_records,
     with_compression,
     with_log_append_time,
-    with_max_timestamp,
 )
 from sparrow.records.validation import Terms
 from sparrow.records.walker import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -439,12 +438,12 @@ class Partition:
             for header, view in batches:
                 self._check_outside(header, view, now_ms)
             if is_built_here or not self._deferred.waiting:
-                return self._publish(acks, admit, begun, batches, now_ms=now_ms)
+                return self._publish(acks, admit, begun, now_ms, batches)
         config = self.config
         work = Work(batches, self._terms(now_ms), config.max_plain_bytes, config.compression)
-        times = None if self._deferred.waiting else maybe_check(work)
-        if times is not None:
-            return self._publish(acks, admit, begun, batches, times, now_ms=now_ms)
+        checked = None if self._deferred.waiting else maybe_check(work)
+        if checked is not None:
+            return self._publish(acks, admit, begun, now_ms, checked)
         promise: asyncio.Future[Published] = self._loop.create_future()
         self._deferred.add(work, partial(self._publish_checked, acks, admit, begun), promise)
         return promise
@@ -460,25 +459,16 @@ class Partition:
         return promise
 
     def _publish_checked(
-        self, acks: int, admit: Admit, begun: float, batches: Sequence[Batch], times: Sequence[int]
+        self, acks: int, admit: Admit, begun: float, batches: Sequence[Batch]
     ) -> asyncio.Future[Published]:
         """Append batches whose check took long."""
-        return self._publish(acks, admit, begun, batches, times, now_ms=self._clock.wall_ms())
+        return self._publish(acks, admit, begun, self._clock.wall_ms(), batches)
 
     def _publish(
-        self,
-        acks: int,
-        admit: Admit,
-        begun: float,
-        batches: Sequence[Batch],
-        times: Sequence[int] | None = None,
-        *,
-        now_ms: int,
+        self, acks: int, admit: Admit, begun: float, now_ms: int, batches: Sequence[Batch]
     ) -> asyncio.Future[Published]:
-        """Append batches. `times` are the greatest timestamps of checked ones, in ms."""
+        """Append batches."""
         log = self.log  # raises if the topic was deleted meanwhile
-        if times is not None and not self.config.log_append_time:
-            batches = _with_times(batches, times)
         for header, _ in batches:
             if header.attributes & TRANSACTIONAL:
                 self._check_transactional(header, admit)
@@ -745,15 +735,6 @@ def _follow(promise: asyncio.Future[Published], publish: Callable[[], asyncio.Fu
 def _fail(promise: asyncio.Future[Published], failure: BaseException) -> None:
     if not promise.done():
         promise.set_exception(failure)
-
-
-def _with_times(batches: Sequence[Batch], times: Sequence[int]) -> Sequence[Batch]:
-    """Return the batches with their true greatest timestamps (ms) in the headers, as Kafka does."""
-    found = list(batches)
-    for number, (header, view) in enumerate(batches):
-        if header.max_timestamp != times[number]:
-            found[number] = _reparsed(with_max_timestamp(header, view, times[number]))
-    return found
 
 
 def _restamped(batch: Batch, now_ms: int) -> Batch:

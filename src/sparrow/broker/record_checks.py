@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from sparrow.base.errors import Draining, Overloaded, RecordTooLarge
 from sparrow.records.batch import COMPRESSION, split
-from sparrow.records.rewrite import with_compression
+from sparrow.records.rewrite import with_compression, with_max_timestamp
 from sparrow.records.validation import IS_COMPILED, check_records
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from sparrow.records.validation import Terms
 
     Batch = tuple[BatchHeader, memoryview]
-    Append = Callable[[Sequence[Batch], Sequence[int]], asyncio.Future[Published]]
-    """Appends batches; gets the greatest timestamp (ms) of each."""
+    Append = Callable[[Sequence[Batch]], asyncio.Future[Published]]
+    """Appends checked batches."""
 
 MAX_PLAIN_BYTES_ON_LOOP: Final = 1 << 20
 """Compressed batches that become larger are checked in the thread. Clients' batches are at most
@@ -59,16 +59,17 @@ class Work(Struct, frozen=True):
     """
 
 
-def maybe_check(work: Work) -> list[int] | None:
-    """Return the greatest timestamp of each batch (ms, -1 without); None if the check takes long.
+def maybe_check(work: Work) -> list[Batch] | None:
+    """Return the batches, as `check` does, but not recompressed; None if the check takes long.
 
     Raises:
         as `check_records`.
     """
     room = MAX_PLAIN_BYTES_ON_LOOP
     records_left = MAX_RECORDS_ON_LOOP
-    times = []
-    for header, batch in work.batches:
+    batches = []
+    for each in work.batches:
+        header, batch = each
         records_left -= header.record_count
         if records_left < 0:
             return None
@@ -78,32 +79,34 @@ def maybe_check(work: Work) -> list[int] | None:
             if work.max_plain_bytes <= room:
                 raise
             return None
-        times.append(checked.max_timestamp)
+        is_right = checked.max_timestamp == header.max_timestamp
+        batches.append(each if is_right else _with_time(header, batch, checked.max_timestamp))
         if header.attributes & COMPRESSION:
             room = max(room - checked.plain_bytes, 0)
-    return times
+    return batches
 
 
-def check(work: Work) -> tuple[list[Batch], list[int]]:
-    """Check batches, even if that takes long; return recompressed batches and their timestamps.
-
-    Thread-safe.
+def check(work: Work) -> list[Batch]:
+    """Check batches, even if that takes long. Return them recompressed, each with its true greatest
+    timestamp in the header, as Kafka does. Thread-safe.
 
     Raises:
         as `check_records`.
     """
-    batches, times = [], []
-    for header, batch in work.batches:
+    batches = []
+    for each in work.batches:
+        header, batch = each
         checked = check_records(header, batch, work.terms, work.max_plain_bytes, in_thread=True)
-        times.append(checked.max_timestamp)
-        batches.append(
-            (header, batch) if work.compression == "producer" else _recompressed(header, batch, work)
-        )
-    return batches, times
+        is_right = checked.max_timestamp == header.max_timestamp
+        found = each if is_right else _with_time(header, batch, checked.max_timestamp)
+        if work.compression != "producer":
+            found = split(with_compression(*found, work.compression))[0]
+        batches.append(found)
+    return batches
 
 
-def _recompressed(header: BatchHeader, batch: memoryview, work: Work) -> Batch:
-    return split(with_compression(header, batch, work.compression))[0]
+def _with_time(header: BatchHeader, batch: memoryview, max_timestamp_ms: int) -> Batch:
+    return split(with_max_timestamp(header, batch, max_timestamp_ms))[0]
 
 
 class RecordChecks:
@@ -141,7 +144,7 @@ class RecordChecks:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def in_thread(self, work: Work) -> tuple[list[Batch], list[int]]:
+    async def in_thread(self, work: Work) -> list[Batch]:
         """Run `check` in the thread."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "sparrow-records")
@@ -200,12 +203,12 @@ class DeferredPublishes:
     async def _settle(self, deferred: _Deferred) -> None:
         promise = deferred.promise
         try:
-            batches, times = deferred.work.batches, maybe_check(deferred.work)
-            if times is None:
-                batches, times = await self._checks.in_thread(deferred.work)
+            batches = maybe_check(deferred.work)
+            if batches is None:
+                batches = await self._checks.in_thread(deferred.work)
             else:
                 await asyncio.sleep(0)  # many publishes may wait
-            published = deferred.append(batches, times)
+            published = deferred.append(batches)
         except Exception as error:  # noqa: BLE001 - it is reported to the publisher
             if not promise.done():
                 promise.set_exception(error)
