@@ -39,7 +39,7 @@ from sparrow.storage.store import LogId
 from tests.repetitions import repetitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterator, Mapping
 
     from sparrow.storage.store import LogStore
 
@@ -51,7 +51,7 @@ LATELY = 5
 """Acknowledged batches that a client may send once more."""
 
 
-def _anybody(producer_id: int, *, is_remembered: bool) -> None:
+def _anybody(producer_id: int, remembered: Container[int]) -> None:
     """Accept any owner of a producer id."""
 
 

@@ -185,7 +185,7 @@ async def test_a_record_is_leased_before_its_sync(work: Work, monkeypatch) -> No
     await asyncio.sleep(0.01)
     log = work.queue("jobs").sources[0].partition.log
     assert isinstance(log, LocalLog)
-    while not log._resources.redo.is_ready:
+    while not log._resources.redo.max_bytes:
         await asyncio.sleep(0.001)
     await log._durability.files_synced()  # a sync under way would cover the record that comes
     sync, sync_files, may_sync = LocalJournal.sync, Durability.sync, threading.Event()

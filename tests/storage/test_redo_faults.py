@@ -56,7 +56,9 @@ async def turns(count: int = 10) -> None:
 # ── waits ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_wait_ends_if_a_sync_took_more_along_than_it_reports(tmp_path: Path) -> None:
+async def test_a_wait_ends_if_a_sync_took_more_along_than_it_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = StorageOptions(flush_threads=1, flush_interval_ms=0)
     store = LocalLogStore(str(tmp_path), clock=ManualClock(NOW_MS), options=options)
     log = store.open(ORDERS, LARGE)
@@ -65,16 +67,14 @@ async def test_a_wait_ends_if_a_sync_took_more_along_than_it_reports(tmp_path: P
     await log.durable(1)
     store._resources.redo.use(Journal())
     has_begun, may_go_on = threading.Event(), threading.Event()
-    end_offset = log._durability._end_offset
+    sync_all = log._durability._sync_all
 
-    def paused_end_offset() -> int:
-        end = end_offset()
-        if threading.current_thread() is not threading.main_thread():
-            has_begun.set()
-            may_go_on.wait(10)
-        return end
+    def paused_sync_all() -> None:
+        has_begun.set()
+        may_go_on.wait(10)
+        sync_all()
 
-    log._durability._end_offset = paused_end_offset
+    monkeypatch.setattr(log._durability, "_sync_all", paused_sync_all)
     append(log, numbered(1))
     store._resources.flusher.request(log._durability)
     await asyncio.to_thread(has_begun.wait, 10)
@@ -107,6 +107,23 @@ async def test_record_behind_a_refused_one_is_not_confirmed_by_the_journal() -> 
     assert not first.done()
     assert not second.done()  # it has a hole before it, in the file and in the journal
     machine.fs.sync = sync  # type: ignore[method-assign]
+
+
+async def test_a_wait_requests_no_sync_while_the_journal_takes_the_same_bytes() -> None:
+    machine = Machine()
+    log = await machine.begin()
+    journal = Journal()
+    machine.store._resources.redo.use(journal)
+    append(log, numbered(1))
+    first = log.durable(2)
+    await turns()
+    second = log.durable(2)
+    assert not log._durability._is_requested
+    journal.waiting[0].set_exception(DiskFull("no checkpoint"))
+    await turns()
+    machine.store._resources.redo._journal = None
+    await asyncio.wait_for(asyncio.gather(first, second, log.durable(2)), 10)  # by the file
+    assert len(journal.waiting) == 1
 
 
 async def test_the_journal_closes_without_space_and_without_a_checkpoint() -> None:

@@ -31,9 +31,11 @@ touch the disk for long are coroutines; they do the blocking part in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import asyncio
@@ -78,16 +80,14 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True, gc=False):
     """The promise of an append: the offsets the records got."""
 
     base_offset: int
     last_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """Whole batches read from one log, in order, back to back.
 
     The first batch may begin before the requested offset; the next read begins at `next_offset`.
@@ -190,6 +190,19 @@ class PartitionLog(Protocol):
 
         Raises:
             OffsetOutOfRange: `offset` is after the end.
+        """
+        ...
+
+    def when_durable(self, offset: int, then: Callable[[SparrowError | None], None]) -> None:
+        """Call `then` when the future of `durable` would be done: with None, or with the error it
+        would fail with. If everything before `offset` is on stable storage, the call is made at
+        once. For what every publish does: it needs no future, and no iteration of the loop.
+
+        Args:
+            then: does not raise.
+
+        Raises:
+            OffsetOutOfRange: as `durable`.
         """
         ...
 
