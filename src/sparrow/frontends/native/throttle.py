@@ -66,7 +66,7 @@ class Throttle:
 
     def published(self, size_bytes: int) -> None:
         """Count published bytes. Over the quota, reading pauses for a while."""
-        if not self._quotas.is_limited(QuotaKind.PRODUCE):
+        if not self._quotas.has_limits:
             return
         throttle_ms = self._quotas.record(QuotaKind.PRODUCE, self.principal, self.client, size_bytes)
         if throttle_ms:
@@ -78,13 +78,13 @@ class Throttle:
 
     def delivered(self, size_bytes: int) -> None:
         """Count delivered bytes. Over the quota, `wait_to_deliver` waits."""
-        if size_bytes and self._quotas.is_limited(QuotaKind.FETCH):
+        if size_bytes and self._quotas.has_limits:
             throttle_ms = self._quotas.record(QuotaKind.FETCH, self.principal, self.client, size_bytes)
             self._deliver_from = asyncio.get_running_loop().time() + throttle_ms / 1000
 
     def may_deliver(self) -> bool:
         """Return True if the quota allows a delivery now."""
-        return self._deliver_from <= asyncio.get_running_loop().time()
+        return not self._deliver_from or self._deliver_from <= asyncio.get_running_loop().time()
 
     async def wait_to_deliver(self) -> None:
         """Wait until the quota allows a delivery."""
@@ -95,6 +95,8 @@ class Throttle:
 
     def max_delivery_bytes(self, wanted: int) -> int:
         """Return `wanted`, or the most that the quota can ever allow at a time."""
+        if not self._quotas.has_limits:
+            return wanted
         limit = self._quotas.max_in_window(QuotaKind.FETCH, self.principal, self.client)
         return wanted if limit is None else min(wanted, limit)
 
