@@ -179,11 +179,11 @@ class Connection:
         "_max_frame_bytes",
         "_may_receive",
         "_may_send",
-        "_out",
         "_said_goodbye",
         "_version",
         "bytes_wanted",
         "max_channels",
+        "queued",
         "role",
         "state",
     )
@@ -198,7 +198,8 @@ class Connection:
         self._channels: dict[int, _Channel] = {}
         self._ended: dict[int, None] = {}
         self._events: list[Event] = []
-        self._out: list[Buffer] = []
+        self.queued: list[Buffer] = []
+        """What waits for `data_to_send`."""
         self._said_goodbye = False
         self._heard_goodbye = False
         self._hello: Hello | None = None
@@ -431,7 +432,7 @@ class Connection:
         if len(payload) > codec.max_bytes:
             raise _payload_too_large(codec, len(payload))
         try:
-            self._out += encode_frame(kind, channel, payload, batches, self._decoder.max_frame_bytes)
+            self.queued += encode_frame(kind, channel, payload, batches, self._decoder.max_frame_bytes)
         except FrameTooLarge as error:
             raise FrameTooLarge(f"{codec.name} cannot be sent: {error.text}") from None
         if kind in STATE_CHANGING:
@@ -441,10 +442,8 @@ class Connection:
         """Return the bytes to write, in order, for `transport.writelines`; the queue is empty
         afterwards.
         """
-        out = self._out
-        if out:
-            self._out = []
-        return out
+        queued, self.queued = self.queued, []
+        return queued
 
     def _check_sendable(self, kind: int, channel: int) -> None:
         name = _CODECS[kind].name
@@ -466,7 +465,7 @@ class Connection:
     def _queue_error(self, channel: int, error: SparrowError) -> None:
         """Queue ERROR, in whatever state the connection is."""
         payload = _encode_head(Error(error.code, error.text, error.retriable))
-        self._out += encode_frame(int(T.ERROR), channel, payload, None, frames.MAX_LENGTH_BYTES)
+        self.queued += encode_frame(int(T.ERROR), channel, payload, None, frames.MAX_LENGTH_BYTES)
 
     # ── rules for both directions ─────────────────────────────────────────────────────────────────
 
