@@ -58,6 +58,11 @@ class QueueConsumer:
         return self.queue.definition.policy.lease_ms
 
     @property
+    def syncs_leases(self) -> bool:
+        """True if leases are on stable storage when `lease` returns records."""
+        return self.queue.definition.policy.lease_durability == "synced"
+
+    @property
     def leased(self) -> int:
         """Number of records that it has leased."""
         subscriber = self.queue.state.subscribers.get(self.subscriber)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparrow.base.errors import Draining, FrameTooLarge, NotAuthenticated, Overloaded, SparrowError, TimedOut
+from sparrow.base.transport import write_pieces
 from sparrow.base.version import VERSION
 from sparrow.broker.access.authz import ANONYMOUS, Principal
 from sparrow.frontends.native import requests
@@ -197,7 +198,8 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
         frames are handled, those that they cause are written together at the end.
         """
         self._is_flush_scheduled = False
-        if self._is_receiving or self.is_leaving or self.transport is None:
+        transport = self.transport
+        if self._is_receiving or self.is_leaving or transport is None:
             return
         to_confirm = self._to_confirm
         if to_confirm:
@@ -209,8 +211,8 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
             if self.protocol.may_send(m.Goodbye):
                 self.send(m.Goodbye())
         protocol = self.protocol
-        if protocol.queued:
-            self.write(protocol.data_to_send())
+        if protocol.queued and not transport.is_closing():
+            write_pieces(transport, protocol.data_to_send())
         if protocol.state is State.CLOSED:
             if protocol.goodbye_received:
                 self.close()

@@ -111,7 +111,8 @@ class ProducerChannel:
         except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
             self._fail(head.ref, head.acks, error)
             return
-        session.throttle.published(size_bytes)
+        if session.throttle.quotas.has_limits:
+            session.throttle.published(size_bytes)
         charge = size_bytes + CHARGE_PER_BATCH_BYTES
         session.charge(self, charge)
         if future.done():
@@ -137,7 +138,8 @@ class ProducerChannel:
         except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
             self._fail(head.ref, head.acks, error)
             return
-        self._session.throttle.published(len(batch))
+        if self._session.throttle.quotas.has_limits:
+            self._session.throttle.published(len(batch))
         self._session.charge(self, len(batch) + CHARGE_PER_BATCH_BYTES)
         is_joining = bool(self._waiting)
         self._waiting.setdefault(key, []).append((head, bytes(batch)))

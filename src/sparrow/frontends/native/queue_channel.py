@@ -248,8 +248,8 @@ class QueueChannel:
                 self._credit -= self._deliver(leased, PUSHED)
                 session.flush()
                 reservation.sent()
-                # A lease that finds records may not have waited: yield to other channels.
-                await asyncio.sleep(0)
+                if not leased or not consumer.syncs_leases:  # it did not wait for the disk
+                    await asyncio.sleep(0)  # yield to other channels
         except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
             self._end(translate(error, "leasing", session.logger))
         finally:
@@ -322,7 +322,8 @@ class QueueChannel:
             if unsent:
                 records -= sum(last - first + 1 for first, last in unsent)
                 self._nack_too_large(each, unsent)
-        session.throttle.delivered(size_bytes)
+        if session.throttle.quotas.has_limits:
+            session.throttle.delivered(size_bytes)
         return records
 
     def _nack_too_large(self, leased: Leased, unsent: Sequence[tuple[int, int]]) -> None:
