@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import Draining, FrameTooLarge, NotAuthenticated, Overloaded, SparrowError, TimedOut
 from sparrow.base.transport import write_pieces
@@ -159,8 +159,8 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
                         self.channels.handle(event.channel, event.head)
                     else:
                         handle(self, event.channel, event.head)
-                elif (producer := self.channels.producers.get(event.channel)) is not None:
-                    producer.publish(cast("m.Publish", event.head), event.batches)
+                elif isinstance(event.head, m.Publish) and event.channel in self.channels.producers:
+                    self.channels.producers[event.channel].publish(event.head, event.batches)
         except Exception as error:  # noqa: BLE001 - a bug ends this connection, not the broker
             self.failed(error)
         self._is_receiving = False
