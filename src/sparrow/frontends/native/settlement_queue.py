@@ -61,20 +61,13 @@ class _Frame(msgspec.Struct, eq=False):
         settlements = self.head.settlements
         while room > 0 and self.next_settlement < len(settlements):
             each = settlements[self.next_settlement]
+            topic, partition = each.topic, each.partition
             ranges = each.ranges[self.next_range : self.next_range + room]
             for first, last in ranges:
-                taken.append(
-                    Settlement(
-                        each.verb,
-                        each.topic,
-                        each.partition,
-                        first,
-                        last,
-                        each.delay_ms,
-                        each.text,
-                        each.delivery,
-                    )
+                one = Settlement(
+                    each.verb, topic, partition, first, last, each.delay_ms, each.text, each.delivery
                 )
+                taken.append(one)
             room -= len(ranges)
             self.next_range += len(ranges)
             if self.next_range == len(each.ranges):
