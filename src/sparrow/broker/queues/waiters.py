@@ -20,7 +20,7 @@ class Waiters:
 
     def __init__(self, passed_on: Callable[[], None]) -> None:
         self._waiting: dict[asyncio.Future[bool], Callable[[], bool]] = {}
-        """What says whether it may take, for each waiting consumer."""
+        """For each waiting consumer, the function that says whether it may take."""
         self._passed_on = passed_on
 
     def __len__(self) -> int:

@@ -199,7 +199,7 @@ class Connection:
         self._ended: dict[int, None] = {}
         self._events: list[Event] = []
         self.queued: list[Buffer] = []
-        """What waits for `data_to_send`."""
+        """Pieces that wait for `data_to_send`."""
         self._said_goodbye = False
         self._heard_goodbye = False
         self._hello: Hello | None = None
