@@ -11,8 +11,9 @@ import pytest
 
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import DiskFull
+from sparrow.base.transport import write_pieces
 from sparrow.broker.broker import Broker
-from sparrow.frontends.native.connection import NativeConnection
+from sparrow.frontends.native import connection
 from sparrow.protocol.native import messages as m
 from sparrow.protocol.native.messages import SettleVerb
 from tests.native_frontend.raw import Listener, OpenListener, RawClient
@@ -240,13 +241,12 @@ async def test_the_response_and_the_record_that_it_makes_room_for_are_one_write(
     await opened(client, prefetch=1, credit=3)
     assert len(await pushed(client, 1)) == 1
     writes: list[int] = []
-    write = NativeConnection.write
 
-    def noted(connection: NativeConnection, pieces: Any) -> None:
+    def noted(transport: asyncio.Transport, pieces: Any) -> None:
         writes.append(len(pieces))
-        write(connection, pieces)
+        write_pieces(transport, pieces)
 
-    monkeypatch.setattr(NativeConnection, "write", noted)
+    monkeypatch.setattr(connection, "write_pieces", noted)
     for offset in range(2):
         assert await settled(client, settlement(ACK, offset)) == []
         assert [record[0] for record in await pushed(client, 1)] == [offset + 1]
