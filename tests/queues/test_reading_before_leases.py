@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.queues.held import unwritten
+from tests.queues.held import Then, unwritten
 from tests.queues.work import Work, records, take, values
 
 from sparrow.broker.queues.queue import Queue
@@ -18,17 +18,17 @@ from sparrow.storage.store import PartitionLog
 def steps_of(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that grows by "write" and "read" with each of them."""
     steps: list[str] = []
-    append, read = queue.writer._store.append, QueueSource.read
+    append, read = queue.writer._store.append_then, QueueSource.read
 
-    def noted_append(writes: Sequence[Write]) -> asyncio.Future[None]:
+    def noted_append(writes: Sequence[Write], then: Then) -> None:
         steps.append("write")
-        return append(writes)
+        append(writes, then)
 
     async def noted_read(*arguments: object) -> object:
         steps.append("read")
         return await read(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(queue.writer._store, "append", noted_append)
+    monkeypatch.setattr(queue.writer._store, "append_then", noted_append)
     monkeypatch.setattr(QueueSource, "read", noted_read)
     return steps
 

@@ -12,8 +12,9 @@ from sparrow.broker.queues.persistence.state_writer import StateWriter
 from sparrow.meta.store import Put
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from sparrow.base.errors import SparrowError
     from sparrow.broker.queues.persistence.state_store import StateStore
     from sparrow.meta.store import Write
 
@@ -23,12 +24,11 @@ class HeldStore:
 
     def __init__(self) -> None:
         self.batches: list[Sequence[Write]] = []
-        self.ends: list[asyncio.Future[None]] = []
+        self.ends: list[Callable[[SparrowError | None], None]] = []
 
-    def append(self, writes: Sequence[Write]) -> asyncio.Future[None]:
+    def append_then(self, writes: Sequence[Write], then: Callable[[SparrowError | None], None]) -> None:
         self.batches.append(writes)
-        self.ends.append(asyncio.get_running_loop().create_future())
-        return self.ends[-1]
+        self.ends.append(then)
 
 
 def writer_to(store: HeldStore) -> StateWriter:
@@ -42,16 +42,16 @@ async def test_a_write_that_fails_before_an_earlier_one_ends_fails_its_own_calle
     await asyncio.sleep(0)
     second = writer.flushed("second")
     await asyncio.sleep(0)
-    store.ends[1].set_exception(DiskFull("no room"))
+    store.ends[1](DiskFull("no room"))
     with pytest.raises(DiskFull):
         await second
     assert not first.done()
-    store.ends[0].set_result(None)
+    store.ends[0](None)
     assert await first == "first"
     third = writer.flushed("third")
     await asyncio.sleep(0)
     assert [write.key for write in store.batches[2]] == ["1", "2"], "what failed is written again"
-    store.ends[2].set_result(None)
+    store.ends[2](None)
     assert await third == "third"
     await writer.drop()
 
@@ -67,11 +67,11 @@ async def test_changes_behind_two_writes_are_one_more_when_the_first_ends() -> N
     writer.changed()
     await asyncio.sleep(0)
     assert (len(store.ends), writer.is_writing) == (2, True)
-    store.ends[0].set_result(None)
+    store.ends[0](None)
     assert await waiting[0] == 0
     await asyncio.sleep(0)
     assert len(store.ends) == 3
     for end in store.ends[1:]:
-        end.set_result(None)
+        end(None)
     assert await asyncio.gather(*waiting) == [0, 1, 2, 3]
     await writer.drop()

@@ -27,7 +27,10 @@ from tests.storage.batches import NOW_MS, append, numbered, payload, read_batche
 from tests.storage.test_redo import LARGE, Machine, expected, payloads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from sparrow.base.errors import SparrowError
 
 SMALL = LogConfig(segment_bytes=1000)
 OTHER = LogId("other", ORDERS.topic_id, 0)
@@ -41,11 +44,10 @@ class Journal:
     takes_redo = True
 
     def __init__(self) -> None:
-        self.waiting: list[asyncio.Future[None]] = []
+        self.waiting: list[Callable[[SparrowError | None], None]] = []
 
-    def append_redo(self, record: bytes) -> asyncio.Future[None]:
-        self.waiting.append(asyncio.get_running_loop().create_future())
-        return self.waiting[-1]
+    def append_redo(self, record: bytes, then: Callable[[SparrowError | None], None]) -> None:
+        self.waiting.append(then)
 
 
 async def turns(count: int = 10) -> None:
@@ -98,11 +100,11 @@ async def test_record_behind_a_refused_one_is_not_confirmed_by_the_journal() -> 
     await turns()
     append(log, numbered(2))
     second = log.durable(3)
-    journal.waiting[0].set_exception(DiskFull("no checkpoint"))
-    log._durability._request()  # before the log hears of the refusal
+    await turns()
     assert len(journal.waiting) == 2
     machine.store._resources.flusher.request = lambda _: None  # type: ignore[method-assign] # it takes its time
-    journal.waiting[1].set_result(None)
+    journal.waiting[0](DiskFull("no checkpoint"))
+    journal.waiting[1](None)
     await turns()
     assert not first.done()
     assert not second.done()  # it has a hole before it, in the file and in the journal
@@ -119,7 +121,7 @@ async def test_a_wait_requests_no_sync_while_the_journal_takes_the_same_bytes() 
     await turns()
     second = log.durable(2)
     assert not log._durability._is_requested
-    journal.waiting[0].set_exception(DiskFull("no checkpoint"))
+    journal.waiting[0](DiskFull("no checkpoint"))
     await turns()
     machine.store._resources.redo._journal = None
     await asyncio.wait_for(asyncio.gather(first, second, log.durable(2)), 10)  # by the file
@@ -189,7 +191,7 @@ async def test_every_log_whose_sync_failed_is_asked_again() -> None:
     redo, logs = RedoLog(), [FilesOfLog() for _ in range(3)]
     redo.use(Journal())
     for log in logs:
-        redo.append(log, ORDERS, 0, 0, b"bytes")
+        redo.append(log, ORDERS, 0, 0, b"bytes", then=lambda _: None)
     logs[0].error, logs[1].error = Overloaded("no descriptor"), StorageFailed("EIO")
     with pytest.raises(Overloaded):
         await redo.settle()

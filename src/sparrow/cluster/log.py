@@ -24,9 +24,10 @@ from sparrow.cluster.settlement import settle_future
 from sparrow.storage.store import Appended, Chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from sparrow.base.errors import CorruptBatch
+    from sparrow.base.futures import Then
     from sparrow.cluster.committer import Group
     from sparrow.cluster.ledger import EntryRow
     from sparrow.cluster.loaded_logs import LogState
@@ -157,7 +158,7 @@ class ObjectLog:
         self.when_durable(offset, lambda _: future.set_result(None))
         return future
 
-    def when_durable(self, offset: int, then: Callable[[SparrowError | None], None]) -> None:
+    def when_durable(self, offset: int, then: Then) -> None:
         if offset > self.content.end:
             raise OffsetOutOfRange(
                 f"{self.id} ends at offset {self.content.end}; nothing before {offset} can be made durable"

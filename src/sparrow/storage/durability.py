@@ -32,14 +32,14 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import Overloaded, SparrowError, StorageFailed
+from sparrow.base.futures import end_future
 from sparrow.storage import names
 from sparrow.storage.checkpoint import Checkpoint, RecoveryPoint, SavedSegment
 from sparrow.storage.filesystem import replace_file, translate
 from sparrow.storage.segment import translate_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from sparrow.base.futures import Then
     from sparrow.storage.resources import Resources
     from sparrow.storage.row import SegmentRow
     from sparrow.storage.segment import Segment
@@ -88,7 +88,7 @@ class Durability:
         self._ended = False
         self._sync_failure: StorageFailed | None = None
         """The error of a failed sync; set in its thread, before the loop learns of it."""
-        self._waiters: list[tuple[int, int, Callable[[SparrowError | None], None]]] = []
+        self._waiters: list[tuple[int, int, Then]] = []
         """Functions to call, a heap by offset, so that a round visits only those that it completes;
         the number keeps equal offsets apart.
         """
@@ -118,10 +118,10 @@ class Durability:
         the sync.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.call_when_durable(offset, partial(_end, future))
+        self.call_when_durable(offset, partial(end_future, future))
         return future
 
-    def call_when_durable(self, offset: int, then: Callable[[SparrowError | None], None]) -> None:
+    def call_when_durable(self, offset: int, then: Then) -> None:
         """Call `then` when everything before `offset` is durable, or cannot become so. The call
         starts the sync.
         """
@@ -178,11 +178,10 @@ class Durability:
         segment.in_journal = size
         self._journal_end = self._row.end
         written = partial(self._in_journal, segment, self._journal_end, self._redo_breaks)
-        future = self._resources.redo.append(self, self._log_id, segment.base_offset, start, data)
-        future.add_done_callback(written)
+        self._resources.redo.append(self, self._log_id, segment.base_offset, start, data, then=written)
 
-    def _in_journal(self, segment: Segment, end_offset: int, breaks: int, done: asyncio.Future[None]) -> None:
-        if done.exception() is not None:
+    def _in_journal(self, segment: Segment, end_offset: int, breaks: int, error: SparrowError | None) -> None:
+        if error is not None:
             segment.in_journal = self._journal_end = 0
             self._redo_breaks += 1
             self._resources.flusher.request(self)
@@ -216,7 +215,7 @@ class Durability:
             if any(segment.synced < size or not segment.linked for segment, size in needed):
                 self._file_waiters.append((needed, future))
             else:
-                _end(future, None)
+                end_future(future, None)
 
     def close(self) -> None:
         """Forget the log: it is closed or deleted."""
@@ -261,7 +260,7 @@ class Durability:
     def _end_file_waiters(self, error: SparrowError) -> None:
         files, self._file_waiters = self._file_waiters, []
         for _, future in files:
-            _end(future, type(error)(error.text))
+            end_future(future, type(error)(error.text))
 
     # ── in a flusher's thread ──
 
@@ -469,12 +468,3 @@ def _saved(segment: Segment, point: RecoveryPoint) -> SavedSegment:
     return SavedSegment(
         segment.base_offset, point.position, point.index.max_timestamp, segment.crcs, segment.is_dense
     )
-
-
-def _end(future: asyncio.Future[None], error: SparrowError | None) -> None:
-    if future.done():  # the caller has gone away
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)

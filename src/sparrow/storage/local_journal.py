@@ -21,6 +21,7 @@ import os
 import struct
 import threading
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,6 +32,7 @@ from sparrow.base.errors import (
     SparrowError,
     StorageFailed,
 )
+from sparrow.base.futures import end_future
 from sparrow.storage.filesystem import BLOCK_BYTES, read_file, translate, write_all
 from sparrow.storage.flusher import SHORT_BYTES, Flusher
 from sparrow.storage.journal import MAX_RECORD_BYTES
@@ -50,6 +52,7 @@ from sparrow.storage.segment import translate_failed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from sparrow.base.futures import Then
     from sparrow.base.histogram import Histogram
     from sparrow.storage.direct_writes import DirectWrites
     from sparrow.storage.filesystem import FileSystem
@@ -254,7 +257,7 @@ class LocalJournal:
         """Number of the last appended frame; before the first one, of none."""
         self._synced = 0
         """Number of the last durable frame of this opening; 0: none yet."""
-        self._futures: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._appends: deque[tuple[int, Then]] = deque()
         self._failure: StorageFailed | None = None
         self._is_begun = False
         self._is_in_use = False
@@ -333,31 +336,32 @@ class LocalJournal:
     def append(self, record: bytes) -> asyncio.Future[None]:
         """See `Journal.append`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._failure is not None or self._is_closed:
-            error = self._failure or self._closed_error()
-            future.set_exception(StorageFailed(error.text))
-            return future
-        self._last += 1
-        self._futures.append((self._last, future))
-        self._waiting.append(record)
-        self._flusher.request(self)
+        self.append_then(record, partial(end_future, future))
         return future
 
-    def append_redo(self, record: bytes) -> asyncio.Future[None]:
-        """Append a record of a log, as `append` does. The future fails with Overloaded if a
-        checkpoint must come first.
+    def append_then(self, record: bytes, then: Then) -> None:
+        """See `Journal.append_then`."""
+        if self._failure is not None or self._is_closed:
+            error = self._failure or self._closed_error()
+            asyncio.get_running_loop().call_soon(then, StorageFailed(error.text))
+            return
+        self._last += 1
+        self._appends.append((self._last, then))
+        self._waiting.append(record)
+        self._flusher.request(self)
+
+    def append_redo(self, record: bytes, then: Then) -> None:
+        """Append a record of a log, as `append_then` does. `then` gets Overloaded if a checkpoint
+        must come first.
         """
         if not self._is_in_use:
             self._when_filling()
-            refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            refused.set_exception(
-                Overloaded(f"the journal in {self._directory} is not in use yet; try again in a moment")
-            )
-            return refused
-        future = self.append(record)
+            refusal = Overloaded(f"the journal in {self._directory} is not in use yet; try again in a moment")
+            asyncio.get_running_loop().call_soon(then, refusal)
+            return
+        self.append_then(record, then)
         if self.is_filling:
             self._when_filling()
-        return future
 
     def _closed_error(self) -> StorageFailed:
         return StorageFailed(f"the journal in {self._directory} is closed")
@@ -398,12 +402,11 @@ class LocalJournal:
             self._is_stuck = False
             self._last = self._written
         self._refuses_redo = True  # logs need not wait for it: they have their files
-        refused: list[asyncio.Future[None]] = []
-        while self._futures and self._futures[-1][0] > self._last:
-            refused.append(self._futures.pop()[1])
-        for future in reversed(refused):  # in the order of the appends
-            if not future.done():
-                future.set_exception(type(error)(error.text))
+        refused: list[Then] = []
+        while self._appends and self._appends[-1][0] > self._last:
+            refused.append(self._appends.pop()[1])
+        for then in reversed(refused):  # in the order of the appends
+            then(type(error)(error.text))
 
     @property
     def is_filling(self) -> bool:
@@ -414,8 +417,11 @@ class LocalJournal:
             self._is_closed = True
         # Without a checkpoint there is no space for them.
         self.refuse_waiting(self._closed_error())
-        if self._futures:
-            await asyncio.wait([future for _, future in self._futures])
+        if self._appends:
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._appends.append((self._last, partial(end_future, ended)))
+            with suppress(SparrowError):  # their callers have it
+                await ended
         self._flusher.close()
         if self._direct is not None:
             self._direct.close()
@@ -431,22 +437,20 @@ class LocalJournal:
         return not self._is_stuck and sum(map(len, self._waiting)) <= SHORT_BYTES
 
     def synced(self, durable_offset: int, error: SparrowError | None) -> None:
-        """Complete the futures that a round serves (interface of the flusher)."""
+        """Report to the callers that a round serves (interface of the flusher)."""
         if error is None:
-            while self._futures and self._futures[0][0] <= durable_offset:
-                self._synced, future = self._futures.popleft()
-                if not future.done():
-                    future.set_result(None)
+            while self._appends and self._appends[0][0] <= durable_offset:
+                self._synced, then = self._appends.popleft()
+                then(None)
             return
         self._failure = error if isinstance(error, StorageFailed) else StorageFailed(error.text)
-        failed, self._futures = self._futures, deque()
+        failed, self._appends = self._appends, deque()
         with self._lock:
             self._waiting.clear()
             self._has_failed = False
             self._last = self._written  # the numbers of frames have no gaps
-        for _, future in failed:
-            if not future.done():
-                future.set_exception(type(error)(error.text))
+        for _, then in failed:
+            then(type(error)(error.text))
 
     # ── in the flusher's thread ───────────────────────────────────────────────────────────────────
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from sparrow.base.errors import SparrowError
+    from sparrow.base.futures import Then
     from sparrow.model.topics import RemovedBatch
     from sparrow.records.batch import BatchHeader
     from sparrow.storage.filesystem import Buffer
@@ -297,7 +298,7 @@ class LocalLog:
             raise self._behind_the_end(offset)
         return self._durability.wait(offset)
 
-    def when_durable(self, offset: int, then: Callable[[SparrowError | None], None]) -> None:
+    def when_durable(self, offset: int, then: Then) -> None:
         if offset > self._row.end:
             raise self._behind_the_end(offset)
         self._durability.call_when_durable(offset, then)

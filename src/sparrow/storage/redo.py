@@ -35,6 +35,7 @@ from sparrow.storage.store import LogId
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from sparrow.base.futures import Then
     from sparrow.storage.checkpoint import Checkpoint
     from sparrow.storage.filesystem import FileSystem
 
@@ -93,7 +94,7 @@ class TakesRedo(Protocol):
     @property
     def takes_redo(self) -> bool: ...
 
-    def append_redo(self, record: bytes) -> asyncio.Future[None]: ...
+    def append_redo(self, record: bytes, then: Then) -> None: ...
 
 
 class RedoLog:
@@ -117,14 +118,19 @@ class RedoLog:
         return journal.max_record_bytes - _OVERHEAD_BYTES if journal is not None and journal.takes_redo else 0
 
     def append(
-        self, log: HasFiles, log_id: LogId, segment: int, position: int, data: bytes
-    ) -> asyncio.Future[None]:
-        """Append bytes of a segment. The future is done when they are on stable storage; it fails
-        as that of `Journal.append`.
-        """
+        self,
+        log: HasFiles,
+        log_id: LogId,
+        segment: int,
+        position: int,
+        data: bytes,
+        *,
+        then: Then,
+    ) -> None:
+        """Append bytes of a segment. `then` is called as that of `Journal.append_then`."""
         assert self._journal is not None, "the caller has asked for `max_bytes`"
         self._logs[log] = None
-        return self._journal.append_redo(encode(log_id, segment, position, data))
+        self._journal.append_redo(encode(log_id, segment, position, data), then)
 
     def forget(self, log: HasFiles) -> None:
         """Remove a log that is closed or deleted."""

@@ -31,7 +31,7 @@ touch the disk for long are coroutines; they do the blocking part in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import uuid
 
     from sparrow.base.errors import CorruptBatch, SparrowError
+    from sparrow.base.futures import Then
     from sparrow.base.histogram import Histogram
     from sparrow.model.topics import RemovedBatch
     from sparrow.records.batch import BatchHeader
@@ -193,7 +194,7 @@ class PartitionLog(Protocol):
         """
         ...
 
-    def when_durable(self, offset: int, then: Callable[[SparrowError | None], None]) -> None:
+    def when_durable(self, offset: int, then: Then) -> None:
         """Call `then` when the future of `durable` would be done: with None, or with the error it
         would fail with. If everything before `offset` is on stable storage, the call is made at
         once. For what every publish does: it needs no future, and no iteration of the loop.
