@@ -26,6 +26,8 @@ from sparrow.storage.store import LogId
 from tests.broker.batches import batch
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from sparrow.broker.publishes import Published
 
 WHERE = LogId("orders", uuid.UUID(int=7), 0)
@@ -34,7 +36,7 @@ LATE_FAILURE = r"no room|does not answer"
 CLOCK = ManualClock()
 
 
-def anybody(producer_id: int, *, is_remembered: bool) -> None:
+def anybody(producer_id: int, remembered: Container[int]) -> None:
     """Accept any owner of a producer id."""
 
 

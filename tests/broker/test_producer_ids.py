@@ -56,10 +56,10 @@ async def test_an_id_is_of_use_to_the_principal_it_was_given_to_alone() -> None:
     ids = await loaded(MemoryMetaStore())
     given_to_alice = [(await ids.allocate(str(ALICE))).producer_id for _ in range(200)]
     for each in given_to_alice:
-        ids.check(ALICE, each, is_remembered=False)
+        ids.check(ALICE, each, ())
         for other in (MALLORY, ANONYMOUS, Principal("alice", "System")):
             with pytest.raises(UnknownProducer, match="was not given to"):
-                ids.check(other, each, is_remembered=True)
+                ids.check(other, each, {each})
             with pytest.raises(UnknownProducer):
                 ids.resume(each, 0, other)
     assert ids.resume(given_to_alice[0], 3, ALICE).epoch == 3
@@ -74,7 +74,7 @@ async def test_guessed_neighbouring_and_future_ids_are_refused() -> None:
     guesses |= {int.from_bytes(os.urandom(8), "big") >> 1 for _ in range(3000)}
     for guess in guesses - known:
         with pytest.raises(UnknownProducer):
-            ids.check(ALICE, guess & (1 << 63) - 1, is_remembered=True)
+            ids.check(ALICE, guess & (1 << 63) - 1, {guess & (1 << 63) - 1})
 
 
 async def test_ids_hold_over_restarts_and_never_repeat() -> None:
@@ -83,7 +83,7 @@ async def test_ids_hold_over_restarts_and_never_repeat() -> None:
     for start in range(5):  # none of these runs ends: each is killed
         ids = await loaded(meta)
         for each in seen:
-            ids.check(ALICE, each, is_remembered=False)
+            ids.check(ALICE, each, ())
         new = [(await ids.allocate(str(ALICE))).producer_id for _ in range(start * BLOCK // 2 + 3)]
         assert not seen.intersection(new)
         assert len(set(new)) == len(new)
@@ -96,7 +96,7 @@ async def test_another_broker_with_the_same_counter_refuses_them() -> None:
         mine = (await ours.allocate(str(ALICE))).producer_id
         await theirs.allocate(str(ALICE))
         with pytest.raises(UnknownProducer):
-            theirs.check(ALICE, mine, is_remembered=True)
+            theirs.check(ALICE, mine, {mine})
 
 
 async def test_memory_of_checks_is_bounded() -> None:
@@ -104,11 +104,11 @@ async def test_memory_of_checks_is_bounded() -> None:
     first = (await ids.allocate(str(ALICE))).producer_id
     for number in range(MAX_KNOWN + 10):
         other = Principal(f"user-{number}")
-        ids.check(other, (await ids.allocate(str(other))).producer_id, is_remembered=False)
+        ids.check(other, (await ids.allocate(str(other))).producer_id, ())
     assert (len(ids._known), len(ids._ciphers)) == (MAX_KNOWN, MAX_CIPHERS)
-    ids.check(ALICE, first, is_remembered=False)
+    ids.check(ALICE, first, ())
     with pytest.raises(UnknownProducer):
-        ids.check(MALLORY, first, is_remembered=False)
+        ids.check(MALLORY, first, ())
 
 
 async def test_new_ids_are_none_of_the_old_counter() -> None:

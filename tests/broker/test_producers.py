@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sparrow.base.errors import DuplicateSequence, OutOfOrderSequence, ProducerFenced
 from sparrow.broker.producers import REMEMBERED_BATCHES, ProducerStates
@@ -87,7 +88,7 @@ def test_saved_state_plus_the_headers_behind_it_equals_the_state(
     next_sequence: dict[int, int] = {}
     for index, (producer_id, count) in enumerate(sent):
         sequence = next_sequence.get(producer_id, 0)
-        batch = header(sequence, count, producer_id=producer_id)._replace(base_offset=offset)
+        batch = replace(header(sequence, count, producer_id=producer_id), base_offset=offset)
         direct.fold(batch, index)
         behind.append((batch, index))
         next_sequence[producer_id] = sequence + count

@@ -17,7 +17,7 @@ ONLY_ASYNC = {
     "Channel": {"subscription"},
     "Client": {"abandon", "queue_with", "shutdown", "subscription"},
     "Producer": {
-        "abandon", "alike", "failed", "failure", "pending_bytes", "room", "send_nowait",
+        "abandon", "alike", "failed", "failure", "next_iteration", "pending_bytes", "room", "send_nowait",
         "settled", "too_large", "topic_gone",
     },
     "Queue": {"abandon", "leased", "more", "prefetcher", "take_over", "topic"},

@@ -202,11 +202,12 @@ async def test_flush_does_not_wait_for_the_linger(client: Client) -> None:
         assert delivery.result().offset == 0
 
 
-async def test_messages_without_a_time_get_that_of_the_clock(frontend: Frontend) -> None:
+@pytest.mark.parametrize("linger_ms", [0, 5])
+async def test_messages_without_a_time_get_that_of_the_clock(frontend: Frontend, linger_ms: float) -> None:
     session = await open_session(frontend.url)
     client = Client(session)
     clock = ManualClock()
-    async with Producer(session, ProducerOptions(), clock=clock) as producer:
+    async with Producer(session, ProducerOptions(linger_ms=linger_ms), clock=clock) as producer:
         placed = await (await producer.send("t", b"x"))
         clock.advance(2)
         later = await (await producer.send("t", b"x"))

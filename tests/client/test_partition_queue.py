@@ -84,7 +84,7 @@ class PartitionQueueMachine(RuleBasedStateMachine):
             self.wants_restart = False
             self.identity += 1
             self.queue.restart()
-        batch = self.queue.next_batch(0.0, only_undecided=self.wants_restart)
+        batch = self.queue.next_batch(only_undecided=self.wants_restart)
         if batch is None:
             return
         data = batch.data

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sparrow.base.errors import SparrowError, StorageFailed
 from sparrow.storage.journal import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
@@ -50,6 +51,21 @@ class JournalConformance:
         assert found(again) == records
         assert found(again) == []
         await again.close()
+
+    async def test_callers_are_told_in_the_order_of_the_records(self, open_journal: OpenJournal) -> None:
+        journal = open_journal(None)
+        await journal.begin()
+        told: list[tuple[int, SparrowError | None]] = []
+        for number in range(20):
+            journal.append_then(b"%d" % number, lambda error, number=number: told.append((number, error)))
+        assert told == []
+        await journal.append(b"last")
+        assert told == [(number, None) for number in range(20)]
+        await journal.close()
+        journal.append_then(b"late", lambda error: told.append((20, error)))
+        assert len(told) == 20
+        await asyncio.sleep(0)
+        assert isinstance(told[20][1], StorageFailed)
 
     async def test_records_are_found_as_often_as_it_is_opened(self, open_journal: OpenJournal) -> None:
         journal = open_journal(None)

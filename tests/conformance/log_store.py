@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparrow.base.errors import LogDamaged, OffsetOutOfRange
+from sparrow.base.errors import LogDamaged, OffsetOutOfRange, SparrowError
 from sparrow.records.batch import split
 from sparrow.records.control import ControlType, build_marker
 from sparrow.storage.store import LogConfig, LogId, LogStore, PartitionLog
@@ -308,6 +308,21 @@ class LogStoreConformance:
         assert log.durable(log.end_offset).done()
         with pytest.raises(OffsetOutOfRange):
             log.durable(log.end_offset + 1)
+        await store.close()
+
+    async def test_durability_is_reported_to_a_function_too(self, store: LogStore) -> None:
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        await filled(log)
+        end = log.end_offset
+        errors: list[SparrowError | None] = []
+        log.when_durable(end, errors.append)
+        log.when_durable(end // 2, errors.append)
+        await log.durable(end)
+        assert errors == [None, None]
+        log.when_durable(end, errors.append)
+        assert errors == [None, None, None]
+        with pytest.raises(OffsetOutOfRange):
+            log.when_durable(end + 1, errors.append)
         await store.close()
 
     async def test_a_clean_restart_finds_everything(self, open_store: Callable[[], LogStore]) -> None:

@@ -39,7 +39,7 @@ from sparrow.storage.store import LogId
 from tests.repetitions import repetitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterator, Mapping
 
     from sparrow.storage.store import LogStore
 
@@ -51,7 +51,11 @@ LATELY = 5
 """Acknowledged batches that a client may send once more."""
 
 
-def _anybody(producer_id: int, *, is_remembered: bool) -> None:
+def _failure_of(promise: asyncio.Future[Published]) -> BaseException | None:
+    return None if promise.cancelled() else promise.exception()
+
+
+def _anybody(producer_id: int, remembered: Container[int]) -> None:
     """Accept any owner of a producer id."""
 
 
@@ -179,7 +183,10 @@ class PartitionMachine(RuleBasedStateMachine):
         """Return the promise; None if the partition reports that an earlier batch is missing."""
         try:
             data = client.batch(message, self.clock.wall_ms())
-            return self.partition.publish(data, acks, lambda _, __: None, owns=_anybody)
+            promise = self.partition.publish(data, acks, lambda _, __: None, owns=_anybody)
+            # A client may end before it hears of a failure; nobody need be warned of that.
+            promise.add_done_callback(_failure_of)
+            return promise
         except OutOfOrderSequence:
             return None
         except (DiskFull, Overloaded):

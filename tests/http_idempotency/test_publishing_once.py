@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,6 +23,9 @@ from sparrow.broker.idempotency.keys import PORTIONS
 from sparrow.frontends.publisher import Message
 from sparrow.records.builder import build_batch
 from tests.http_idempotency.keyed import Keyed, key_of, placed, stored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MESSAGES = [Message(b"%d" % n, b"k%d" % n if n % 2 else None, [("h", b"v")]) for n in range(50)]
 DAY_S = 86_400
@@ -236,8 +240,12 @@ async def test_a_sync_that_failed_is_looked_into_and_not_repeated(
         asyncio.get_running_loop().call_soon(failing.set_exception, StorageFailed("the sync failed"))
         return failing
 
+    def call_with_failure(_: int, then: Callable[[StorageFailed], None]) -> None:
+        asyncio.get_running_loop().call_soon(then, StorageFailed("the sync failed"))
+
     with monkeypatch.context() as broken:
         broken.setattr(log, "durable", fail)
+        broken.setattr(log, "when_durable", call_with_failure)
         (failed,) = (await keyed.publish("a", [Message(b"x")])).results
         assert isinstance(failed, StorageFailed)
         with pytest.raises(StorageFailed):

@@ -13,6 +13,8 @@ from sparrow.protocol.native import messages as m
 from tests.native_frontend.raw import Listener, RawClient, batch_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparrow.broker.broker import Broker
 
 
@@ -90,15 +92,16 @@ async def test_a_client_that_said_goodbye_before_the_drain_still_gets_its_confir
     await broker.topics.create("orders", 1)
     await client.open_producer()
     log = broker.parts.topic_registry.get("orders").partition(0).log
-    synced = asyncio.get_running_loop().create_future()
-    monkeypatch.setattr(type(log), "durable", lambda *_: synced)
+    waiting: list[Callable[[None], None]] = []
+    monkeypatch.setattr(type(log), "when_durable", lambda _, __, then: waiting.append(then))
     client.send(m.Publish(1, "orders", 0), 1, batch_of(b"a"))
     client.send(m.Goodbye())
     while not log.end_offset:
         await asyncio.sleep(0)
     draining = asyncio.ensure_future(listener.frontend.drain(5))
     await asyncio.sleep(0.01)
-    synced.set_result(None)
+    (confirm,) = waiting
+    confirm(None)
     assert (await client.expect(m.Confirm, 1)).confirmations == [m.Confirmation(1, 0)]
     await client.expect(m.Goodbye)
     await draining

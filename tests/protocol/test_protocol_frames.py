@@ -12,6 +12,7 @@ from sparrow.base.errors import BadFrame, FrameTooLarge
 from sparrow.protocol.native.frames import (
     FLAG_BATCHES,
     HEADER_BYTES,
+    Frame,
     FrameDecoder,
     encode_frame,
     split_payload,
@@ -33,8 +34,19 @@ def _bytes(kind: int, channel: int, head: bytes, batches: list[bytes] | None) ->
     return b"".join(encode_frame(kind, channel, head, batches, 1 << 30))
 
 
+def _frames_of(decoder: FrameDecoder, data: bytes) -> list[Frame]:
+    frames: list[Frame] = []
+
+    def take(kind: int, flags: int, channel: int, payload: memoryview) -> bool:
+        frames.append((kind, flags, channel, payload))
+        return True
+
+    decoder.receive_data(data, take)
+    return frames
+
+
 def _decoded(decoder: FrameDecoder, chunks: list[bytes]) -> list[tuple[int, int, int, bytes]]:
-    return [(k, f, c, bytes(p)) for chunk in chunks for k, f, c, p in decoder.receive_data(chunk)]
+    return [(k, f, c, bytes(p)) for chunk in chunks for k, f, c, p in _frames_of(decoder, chunk)]
 
 
 @given(_frames, st.lists(st.integers(0, 1 << 20), max_size=12))
@@ -66,7 +78,7 @@ def test_one_byte_at_a_time_gives_the_same_frames(
 
 def test_whole_frames_are_views_of_their_chunk() -> None:
     chunk = _bytes(0x22, 1, b"h", [bytes(5000)]) * 3
-    assert all(payload.obj is chunk for _, _, _, payload in FrameDecoder().receive_data(chunk))
+    assert all(payload.obj is chunk for _, _, _, payload in _frames_of(FrameDecoder(), chunk))
 
 
 def test_a_large_batch_is_not_copied_when_encoded() -> None:
@@ -77,11 +89,11 @@ def test_a_large_batch_is_not_copied_when_encoded() -> None:
 def test_the_announced_size_is_known_from_four_bytes_on() -> None:
     decoder = FrameDecoder()
     data = _bytes(0x10, 0, bytes(90), None)
-    assert not list(decoder.receive_data(data[:3]))
+    assert not _frames_of(decoder, data[:3])
     assert (decoder.bytes_wanted, decoder.buffered_bytes) == (0, 3)
-    assert not list(decoder.receive_data(data[3:4]))
+    assert not _frames_of(decoder, data[3:4])
     assert (decoder.bytes_wanted, decoder.buffered_bytes) == (HEADER_BYTES + 90, 4)
-    assert len(list(decoder.receive_data(data[4:]))) == 1
+    assert len(_frames_of(decoder, data[4:])) == 1
     assert (decoder.bytes_wanted, decoder.buffered_bytes) == (0, 0)
 
 
@@ -89,9 +101,9 @@ def test_the_announced_size_is_known_from_four_bytes_on() -> None:
 def test_a_length_over_the_limit_is_refused_as_soon_as_it_is_there(split: int) -> None:
     decoder = FrameDecoder(1000)
     length = (1001).to_bytes(4, "big")
-    list(decoder.receive_data(length[:split]))
+    _frames_of(decoder, length[:split])
     with pytest.raises(FrameTooLarge, match="1001 bytes, the limit here is 1000"):
-        list(decoder.receive_data(length[split:]))
+        _frames_of(decoder, length[split:])
 
 
 def test_a_length_at_the_limit_is_taken() -> None:
@@ -102,15 +114,29 @@ def test_a_length_at_the_limit_is_taken() -> None:
 @pytest.mark.parametrize("length", [0, 5])
 def test_a_length_too_small_for_a_header_is_refused(length: int) -> None:
     with pytest.raises(BadFrame, match="alone take 6"):
-        list(FrameDecoder().receive_data(length.to_bytes(4, "big") + bytes(20)))
+        _frames_of(FrameDecoder(), length.to_bytes(4, "big") + bytes(20))
 
 
 def test_the_limit_may_grow_between_two_frames() -> None:
     decoder = FrameDecoder(100)
-    frames = decoder.receive_data(_bytes(1, 0, b"", None) + _bytes(2, 0, bytes(500), None))
-    assert next(frames)[0] == 1
-    decoder.max_frame_bytes = 1000
-    assert next(frames)[0] == 2
+    kinds = []
+
+    def take(kind: int, flags: int, channel: int, payload: memoryview) -> bool:
+        kinds.append(kind)
+        decoder.max_frame_bytes = 1000
+        return True
+
+    decoder.receive_data(_bytes(1, 0, b"", None) + _bytes(2, 0, bytes(500), None), take)
+    assert kinds == [1, 2]
+
+
+def test_no_frame_is_passed_on_after_the_one_with_which_they_end() -> None:
+    kinds = []
+    FrameDecoder().receive_data(
+        _bytes(1, 0, b"", None) + _bytes(2, 0, b"", None),
+        lambda kind, flags, channel, payload: bool(kinds.append(kind)),
+    )
+    assert kinds == [1]
 
 
 def test_encoding_over_the_limit_is_refused() -> None:
@@ -131,5 +157,5 @@ def test_memory_of_a_frame_in_tiny_chunks_is_about_the_frame() -> None:
     decoder = FrameDecoder()
     data = _bytes(0x10, 0, bytes(200_000), None)
     for at in range(0, len(data) - 2, 2):
-        assert not list(decoder.receive_data(data[at : at + 2]))
+        assert not _frames_of(decoder, data[at : at + 2])
     assert sum(sys.getsizeof(piece) for piece in decoder._pieces) < 1.2 * len(data)

@@ -11,7 +11,7 @@ import pytest
 
 from sparrow.protocol.native import messages as m
 from sparrow.protocol.native.connection import Connection, Received, Role, State
-from sparrow.protocol.native.frames import FrameDecoder, split_payload
+from sparrow.protocol.native.frames import Frame, FrameDecoder, split_payload
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
 
@@ -34,7 +34,9 @@ def _lines(path: Path) -> list[Line]:
 
 
 def _parsed(line: Line) -> tuple[m.Head, memoryview | None]:
-    ((kind, flags, channel, payload),) = FrameDecoder().receive_data(line.data)
+    frames: list[Frame] = []
+    FrameDecoder().receive_data(line.data, lambda *frame: not frames.append(frame))
+    ((kind, flags, channel, payload),) = frames
     assert (kind, channel) == (line.kind, line.channel)
     batches = None
     if flags:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from sparrow.base.errors import DiskFull
+from sparrow.base.errors import DiskFull, SparrowError
 from sparrow.broker.queues.queue import Queue
 from sparrow.meta.store import Write
+
+Then = Callable[[SparrowError | None], None]
 
 
 class Gate:
@@ -44,17 +46,17 @@ def held_up(owner: object, name: str) -> Iterator[Gate]:
 def unwritten(queue: Queue) -> Iterator[Gate]:
     """Make a queue's writes wait at a gate."""
     gate, store = Gate(), queue.writer._store
-    append = store.append
+    append, tasks = store.append_then, set[asyncio.Task[None]]()
 
-    async def write(writes: Sequence[Write]) -> None:
+    async def write(writes: Sequence[Write], then: Then) -> None:
         await gate.pass_through()
-        await append(writes)
+        append(writes, then)
 
-    store.append = lambda writes: asyncio.ensure_future(write(writes))
+    store.append_then = lambda writes, then: tasks.add(asyncio.create_task(write(writes, then)))
     try:
         yield gate
     finally:
-        store.append = append
+        store.append_then = append
         gate.opened.set()
 
 
@@ -62,32 +64,30 @@ def unwritten(queue: Queue) -> Iterator[Gate]:
 def refused(queue: Queue) -> Iterator[None]:
     """Make what queues write fail, as on a full disk."""
     store = queue.writer._store
-    append = store.append
+    append = store.append_then
 
-    def refuse(_: Sequence[Write]) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        future.set_exception(DiskFull("no room"))
-        return future
+    def refuse(_: Sequence[Write], then: Then) -> None:
+        asyncio.get_running_loop().call_soon(then, DiskFull("no room"))
 
-    store.append = refuse
+    store.append_then = refuse
     try:
         yield
     finally:
-        store.append = append
+        store.append_then = append
 
 
 @contextmanager
 def counted(queue: Queue) -> Iterator[list[Sequence[Write]]]:
     """Note each batch of entries that is written."""
     store, batches = queue.writer._store, list[Sequence[Write]]()
-    append = store.append
+    append = store.append_then
 
-    def note(writes: Sequence[Write]) -> asyncio.Future[None]:
+    def note(writes: Sequence[Write], then: Then) -> None:
         batches.append(writes)
-        return append(writes)
+        append(writes, then)
 
-    store.append = note
+    store.append_then = note
     try:
         yield batches
     finally:
-        store.append = append
+        store.append_then = append

@@ -140,8 +140,7 @@ class ParentedMachine(RuleBasedStateMachine):
                 value = pages.encode_page(
                     subscriber.maps[source].columns(page),
                     subscriber.leases.by_number,
-                    self.now_ms,
-                    self.now_ms,
+                    lambda: (self.now_ms, self.now_ms),
                 )
                 self.entries.pop((name, source, page), None)
                 if value is not None:

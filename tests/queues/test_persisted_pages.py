@@ -22,8 +22,9 @@ from sparrow.broker.queues.rules.record_state import (
     LEASED,
     LEVEL_SHIFT,
     MOVING,
+    PERSISTED,
     READY,
-    must_be_persisted,
+    STATE_MASK,
 )
 from sparrow.meta.store import Entry
 
@@ -38,7 +39,7 @@ def page(runs, leases) -> bytes | None:
     held = RangeMap()
     for first, end, value in runs:
         held.set(3 * RangeMap.PAGE + first, 3 * RangeMap.PAGE + end, value)
-    return pages.encode_page(held.columns(3), leases, 1000, WALL_MS)
+    return pages.encode_page(held.columns(3), leases, lambda: (1000, WALL_MS))
 
 
 def test_a_page_of_nothing_to_keep_is_no_entry() -> None:
@@ -64,13 +65,13 @@ def test_page_restores_only_persisted_states(drawn) -> None:
         lease = 7 if count and state not in (DONE, GAP) else 0
         value = state | level << LEVEL_SHIFT | count << COUNT_SHIFT | lease << LEASE_SHIFT
         held.set(first, min(first + size, 4096), value)
-    kept = pages.encode_page(held.columns(0), leases, 0, WALL_MS)
+    kept = pages.encode_page(held.columns(0), leases, lambda: (0, WALL_MS))
     back = RangeMap()
     for first, end, value, lease in pages.decode_page(entry(kept), 0, 0, WALL_MS).runs() if kept else ():
         assert lease is None or (lease.consumer, lease.error, lease.reason) == ("ann", "oops", "REJECTED")
         back.set(first, end, value | (7 << LEASE_SHIFT if lease is not None else 0))
     for first, end, value in held.runs(0, 4096):
-        expected = value if must_be_persisted(value) else 0
+        expected = value if value & PERSISTED[value & STATE_MASK] else 0
         assert [run[2] for run in back.runs(first, end)] == [expected]
 
 

@@ -46,7 +46,7 @@ def kept_page(runs: Iterable[KeptRun]) -> KeptPage:
             numbers[lease] = len(numbers)
             leases[numbers[lease]] = lease
         held.set(first, end, value | numbers[lease] << LEASE_SHIFT)
-    value = pages.encode_page(held.columns(0), leases, 0, WALL_MS)
+    value = pages.encode_page(held.columns(0), leases, lambda: (0, WALL_MS))
     assert value is not None
     return pages.decode_page(Entry(pages.PAGE, "q//t/0/0", value, 1), 0, 0, WALL_MS)
 
@@ -138,7 +138,7 @@ def test_surplus_records_stay_ready_behind_expired_ones() -> None:
     subscriber.discard(0, 0, 10)
     taken = [(g.first, g.end) for _ in range(3) for g in lease(state, 4)]
     assert taken == [(10, 14), (14, 18), (18, 22)]
-    assert len(subscriber.ready) == 78
+    assert subscriber.ready.records == 78
 
 
 def test_runs_of_one_lease_that_are_restored_have_one_timer() -> None:

@@ -460,8 +460,7 @@ class QueueMachine(RuleBasedStateMachine):
             value = pages.encode_page(
                 self.subscriber.maps[source].columns(page),
                 self.subscriber.leases.by_number,
-                self.now_ms,
-                self.wall_ms,
+                lambda: (self.now_ms, self.wall_ms),
             )
             self.put("page", f"{source}/{page}", value)
         for source, page in self.state.dirty_failed:

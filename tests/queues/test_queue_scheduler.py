@@ -54,7 +54,7 @@ async def test_records_that_no_consumer_asks_for_are_scanned_soon_all_the_same(w
     await work.create("jobs")
     await work.publish("jobs", [b"1"])
     async with asyncio.timeout(5):
-        while not work.queue("jobs").state.ready:
+        while not work.queue("jobs").state.has_ready(1):
             await asyncio.sleep(0.001)
 
 
@@ -63,7 +63,7 @@ async def test_more_than_a_few_records_are_looked_at_at_once(work: Work, monkeyp
     await work.create("jobs")
     await work.publish("jobs", [b"m"] * 100)
     async with asyncio.timeout(5):
-        while not work.queue("jobs").state.ready:
+        while not work.queue("jobs").state.has_ready(1):
             await asyncio.sleep(0)
 
 
@@ -185,7 +185,7 @@ async def test_a_record_is_leased_before_its_sync(work: Work, monkeypatch) -> No
     await asyncio.sleep(0.01)
     log = work.queue("jobs").sources[0].partition.log
     assert isinstance(log, LocalLog)
-    while not log._resources.redo.is_ready:
+    while not log._resources.redo.max_bytes:
         await asyncio.sleep(0.001)
     await log._durability.files_synced()  # a sync under way would cover the record that comes
     sync, sync_files, may_sync = LocalJournal.sync, Durability.sync, threading.Event()

@@ -70,7 +70,7 @@ async def torn_write(work: Simulated, monkeypatch: pytest.MonkeyPatch, kept_byte
     await ack(one, await take(one))
     log = work.queue("jobs").sources[0].partition.log
     assert isinstance(log, LocalLog)
-    while not log._resources.redo.is_ready:
+    while not log._resources.redo.max_bytes:
         await asyncio.sleep(0)
     waiting = asyncio.create_task(one.lease(1, wait_ms=30_000))
     while not work.queue("jobs")._waiters[""]:

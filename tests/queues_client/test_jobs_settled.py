@@ -18,7 +18,8 @@ from sparrow.base.errors import (
     UnknownQueue,
 )
 from sparrow.client.client import Client
-from sparrow.client.job import Job
+from sparrow.client.job import Job, LeasedRecord
+from sparrow.client.prefetcher import Prefetcher
 from sparrow.client.queue import Queue, SettlementFailure
 from sparrow.protocol.native.messages import Error, OpenQueue, QueueCredit, SettleFailure, SettleVerb
 from tests.client.frontends import client_of
@@ -282,6 +283,28 @@ async def test_long_texts_are_cut(fake: FakeBroker, fake_client: Client) -> None
         assert {len(text) for text in texts} == {1000}
         assert len(texts) == 300
         assert len(fake.settles()) > 1  # a SETTLE has a limit
+
+
+async def test_a_job_that_comes_alone_wakes_one_of_the_tasks_that_wait(
+    fake: FakeBroker, fake_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    take_nowait = Prefetcher.take_nowait
+
+    def counted(prefetcher: Prefetcher, now: float) -> LeasedRecord | None:
+        nonlocal looks
+        looks += 1
+        return take_nowait(prefetcher, now)
+
+    monkeypatch.setattr(Prefetcher, "take_nowait", counted)
+    async with fake_client.queue("jobs") as queue:
+        tasks = [asyncio.create_task(take(queue, 1)) for _ in range(3)]
+        await until(lambda: looks == 3)
+        fake.add(b"one")
+        await until(tasks[0].done)
+        assert looks == 4
+        fake.add(b"two", b"three")
+        assert [job.value for (job,) in await asyncio.gather(*tasks)] == [b"one", b"two", b"three"]
 
 
 # ── credit ────────────────────────────────────────────────────────────────────────────────────────

@@ -5,14 +5,16 @@ the time of the response.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from sparrow.base.clock import ManualClock
-from sparrow.base.errors import DiskFull
+from sparrow.base.errors import DiskFull, SparrowError
+from sparrow.base.transport import write_pieces
 from sparrow.broker.broker import Broker
-from sparrow.frontends.native.connection import NativeConnection
+from sparrow.frontends.native import connection
 from sparrow.protocol.native import messages as m
 from sparrow.protocol.native.messages import SettleVerb
 from tests.native_frontend.raw import Listener, OpenListener, RawClient
@@ -205,18 +207,23 @@ class _SlowStore:
     """Lets writes of the states of queues pass on command."""
 
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.error: Exception | None = None
+        self.error: SparrowError | None = None
         self.is_open = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
         store = broker.parts.queue_registry._store
-        append = store.append
+        append = store.append_then
 
-        async def slow(writes: Any) -> None:
+        async def slow(writes: Any, then: Callable[[SparrowError | None], None]) -> None:
             await self.is_open.wait()
             if self.error is not None:
-                raise self.error
-            await append(writes)
+                then(self.error)
+            else:
+                append(writes, then)
 
-        monkeypatch.setattr(store, "append", lambda writes: asyncio.ensure_future(slow(writes)))
+        def append_slowly(writes: Any, then: Callable[[SparrowError | None], None]) -> None:
+            self._tasks.append(asyncio.create_task(slow(writes, then)))
+
+        monkeypatch.setattr(store, "append_then", append_slowly)
 
 
 async def test_settled_comes_when_it_is_on_stable_storage(
@@ -240,13 +247,12 @@ async def test_the_response_and_the_record_that_it_makes_room_for_are_one_write(
     await opened(client, prefetch=1, credit=3)
     assert len(await pushed(client, 1)) == 1
     writes: list[int] = []
-    write = NativeConnection.write
 
-    def noted(connection: NativeConnection, pieces: Any) -> None:
+    def noted(transport: asyncio.Transport, pieces: Any) -> None:
         writes.append(len(pieces))
-        write(connection, pieces)
+        write_pieces(transport, pieces)
 
-    monkeypatch.setattr(NativeConnection, "write", noted)
+    monkeypatch.setattr(connection, "write_pieces", noted)
     for offset in range(2):
         assert await settled(client, settlement(ACK, offset)) == []
         assert [record[0] for record in await pushed(client, 1)] == [offset + 1]

@@ -95,6 +95,22 @@ async def test_the_first_settle_of_an_iteration_is_a_call_and_the_others_are_one
     assert bench.charged == 0
 
 
+async def test_a_settle_goes_at_once_if_no_other_is_unanswered() -> None:
+    bench = Bench()
+    for ref in range(3):
+        bench.add(ref, [ref * 2])
+        assert bench.consumer.seen[-1] == (ref * 2, ref * 2)
+        bench.consumer.answer()
+        await bench.turns(1)
+        assert bench.answers[ref] == []
+    bench.add(3, [6])
+    await bench.turns(1)
+    bench.add(4, [8])
+    assert bench.consumer.seen[-1] == (6, 6)
+    await bench.turns(1)
+    assert bench.consumer.seen[-1] == (8, 8)
+
+
 async def test_a_turn_gives_the_queue_a_bounded_number_of_ranges_in_order() -> None:
     bench = Bench()
     bench.add(1, range(MAX_RANGES_PER_CALL + 100))

@@ -38,8 +38,10 @@ async def test_quotas_are_in_force_when_set_and_after_a_restart() -> None:
     meta = MemoryMetaStore()
     quotas = await loaded(meta)
     assert quotas.record(P, ALICE, "app", 1e9) == 0
+    assert not quotas.has_limits
     assert await quotas.alter([change(("user", "alice"), producer_byte_rate=KB)]) == [None]
     for each in (quotas, await loaded(meta)):
+        assert each.has_limits
         assert each.describe([]) == [((("user", "alice"),), {"producer_byte_rate": KB})]
         assert each.record(P, ALICE, "app", 20 * KB) == 10_000
         assert each.record(P, BOB, "app", 20 * KB) == 0
@@ -57,6 +59,7 @@ async def test_setting_adds_and_removing_takes_away_until_nothing_is_left() -> N
         [change(*both, consumer_byte_rate=None, request_percentage=None, producer_byte_rate=None)]
     )
     assert quotas.describe([]) == []
+    assert not quotas.has_limits
     assert await meta.scan(KIND) == []
 
 

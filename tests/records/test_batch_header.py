@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from sparrow.base.errors import CorruptBatch
 from sparrow.records.batch import HEADER_BYTES, check, parse_header, split, stamp
@@ -80,16 +81,14 @@ def test_length_that_lies_is_corrupt(length: int) -> None:
 
 def test_batches_back_to_back_are_split_without_a_copy() -> None:
     data = BATCH + build_batch([b"x"]) + BATCH
-    parts = list(split(data))
+    parts = split(data)
     assert [bytes(part) for _, part in parts] == [BATCH, build_batch([b"x"]), BATCH]
     assert {part.obj is data for _, part in parts} == {True}
 
 
-def test_rest_that_is_no_batch_is_corrupt_after_the_batches_before_it() -> None:
-    walk = split(BATCH + BATCH[:70])
-    assert bytes(next(walk)[1]) == BATCH
-    with pytest.raises(CorruptBatch):
-        next(walk)
+def test_rest_that_is_no_batch_is_corrupt() -> None:
+    with pytest.raises(CorruptBatch, match="bytes long, 70 are there"):
+        split(BATCH + BATCH[:70])
 
 
 def test_batch_is_checked_at_any_position() -> None:
@@ -100,4 +99,4 @@ def test_stamp_changes_offset_and_epoch_and_keeps_the_crc_right() -> None:
     stamped = stamp(check(BATCH), 1000, 9) + BATCH[16:]
     header = check(stamped)
     assert (header.base_offset, header.leader_epoch) == (1000, 9)
-    assert header[4:] == check(BATCH)[4:]
+    assert astuple(header)[4:] == astuple(check(BATCH))[4:]

@@ -155,6 +155,31 @@ async def test_the_loop_works_while_a_write_is_under_way(
     await journal.close()
 
 
+async def test_records_of_one_iteration_are_one_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, _ = await begun_journal(tmp_path)
+    begin, sizes = DirectWrites.begin, list[int]()
+
+    def count(
+        self: DirectWrites, fd: int, address: int, size: int, position: int,
+        done: Callable[[OSError | None], None],
+    ) -> None:  # fmt: skip
+        sizes.append(size)
+        begin(self, fd, address, size, position, done)
+
+    monkeypatch.setattr(DirectWrites, "begin", count)
+    loop, ended = asyncio.get_running_loop(), list[asyncio.Future[None]]()
+    for record in (b"record", b"lease"):  # each from a callback of its own
+        loop.call_soon(lambda record=record: ended.append(journal.append(record)))
+    async with asyncio.timeout(60):
+        while not ended:
+            await asyncio.sleep(0)
+        await asyncio.gather(*ended)
+    assert len(sizes) == 1
+    await journal.close()
+
+
 @pytest.mark.parametrize("is_at_once", [True, False])
 async def test_a_failed_write_ends_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_at_once: bool

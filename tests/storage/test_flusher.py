@@ -156,6 +156,9 @@ async def test_one_failing_log_leaves_the_others_alone() -> None:
     for each in waiting:
         with pytest.raises(StorageFailed, match=r"syncing|using"):
             await each
+    failures: list[SparrowError | None] = []
+    bad.when_durable(1, failures.append)
+    assert isinstance(failures.pop(), StorageFailed)
     fs.sync_errors = 0.0
     await good.durable(1)
     with pytest.raises(StorageFailed):

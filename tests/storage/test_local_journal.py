@@ -217,6 +217,23 @@ async def test_a_failed_write_fails_all_behind_it_and_the_journal_takes_no_more(
     assert found(opened(fs, mark))[:1] == [b"one"]
 
 
+async def test_records_without_space_are_refused_in_their_order() -> None:
+    journal = opened(in_memory())
+    await journal.begin()
+    ended: list[int] = []
+    for number in range(20):
+        future = journal.append(bytes(journal.max_record_bytes // 2))
+        future.add_done_callback(lambda done, number=number: ended.append(number) or done.exception())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    written = len(ended)
+    assert 0 < written < 18
+    journal.refuse_waiting(DiskFull("no room"))
+    await asyncio.sleep(0)
+    assert ended == list(range(20))
+    await journal.close()
+
+
 async def test_a_full_disk_is_said_at_the_beginning_and_not_later() -> None:
     fs = in_memory(capacity_bytes=SMALL)
     journal = opened(fs)

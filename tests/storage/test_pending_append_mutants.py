@@ -43,18 +43,15 @@ class Machine(PartitionMachine):
 
 
 def accept_at_once(
-    self: ProducerStates, header: BatchHeader, appended: Appended | asyncio.Future[Appended], now_ms: int
+    self: ProducerStates, header: BatchHeader, promised: asyncio.Future[Appended], now_ms: int
 ) -> None:
     """Count a pending batch as one of the log: its future stays where the offsets belong."""
-    if isinstance(appended, Appended):
-        self._accept(header, appended, now_ms)
-        return
     producer = self._producers.get(header.producer_id)
     if producer is None or producer.epoch != header.producer_epoch:
-        self._accept(header, Appended(0, header.last_offset_delta), now_ms)
+        self.accept(header, Appended(0, header.last_offset_delta), now_ms)
         producer = self._producers[header.producer_id]
         producer.batches.pop()
-    producer.batches.append(_accepted(header, appended))
+    producer.batches.append(_accepted(header, promised))
 
 
 def keep_failed(self: ProducerStates) -> None:
@@ -62,13 +59,15 @@ def keep_failed(self: ProducerStates) -> None:
     for each in self._pending:
         header: Any = each.header
         if header is not None:
-            self._accept(header, Appended(0, header.last_offset_delta), each.now_ms)
+            self.accept(header, Appended(0, header.last_offset_delta), each.now_ms)
     self._pending.clear()
     self._ahead.clear()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "mutant"), [("accept", accept_at_once), ("_forget_pending", keep_failed)])
+@pytest.mark.parametrize(
+    ("method", "mutant"), [("accept_pending", accept_at_once), ("_forget_pending", keep_failed)]
+)
 def test_a_fault_that_is_put_back_is_found(
     method: str, mutant: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

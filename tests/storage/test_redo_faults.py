@@ -27,7 +27,10 @@ from tests.storage.batches import NOW_MS, append, numbered, payload, read_batche
 from tests.storage.test_redo import LARGE, Machine, expected, payloads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from sparrow.base.errors import SparrowError
 
 SMALL = LogConfig(segment_bytes=1000)
 OTHER = LogId("other", ORDERS.topic_id, 0)
@@ -41,11 +44,10 @@ class Journal:
     takes_redo = True
 
     def __init__(self) -> None:
-        self.waiting: list[asyncio.Future[None]] = []
+        self.waiting: list[Callable[[SparrowError | None], None]] = []
 
-    def append_redo(self, record: bytes) -> asyncio.Future[None]:
-        self.waiting.append(asyncio.get_running_loop().create_future())
-        return self.waiting[-1]
+    def append_redo(self, record: bytes, then: Callable[[SparrowError | None], None]) -> None:
+        self.waiting.append(then)
 
 
 async def turns(count: int = 10) -> None:
@@ -56,7 +58,9 @@ async def turns(count: int = 10) -> None:
 # ── waits ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_wait_ends_if_a_sync_took_more_along_than_it_reports(tmp_path: Path) -> None:
+async def test_a_wait_ends_if_a_sync_took_more_along_than_it_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = StorageOptions(flush_threads=1, flush_interval_ms=0)
     store = LocalLogStore(str(tmp_path), clock=ManualClock(NOW_MS), options=options)
     log = store.open(ORDERS, LARGE)
@@ -65,16 +69,14 @@ async def test_a_wait_ends_if_a_sync_took_more_along_than_it_reports(tmp_path: P
     await log.durable(1)
     store._resources.redo.use(Journal())
     has_begun, may_go_on = threading.Event(), threading.Event()
-    end_offset = log._durability._end_offset
+    sync_all = log._durability._sync_all
 
-    def paused_end_offset() -> int:
-        end = end_offset()
-        if threading.current_thread() is not threading.main_thread():
-            has_begun.set()
-            may_go_on.wait(10)
-        return end
+    def paused_sync_all() -> None:
+        has_begun.set()
+        may_go_on.wait(10)
+        sync_all()
 
-    log._durability._end_offset = paused_end_offset
+    monkeypatch.setattr(log._durability, "_sync_all", paused_sync_all)
     append(log, numbered(1))
     store._resources.flusher.request(log._durability)
     await asyncio.to_thread(has_begun.wait, 10)
@@ -98,15 +100,32 @@ async def test_record_behind_a_refused_one_is_not_confirmed_by_the_journal() -> 
     await turns()
     append(log, numbered(2))
     second = log.durable(3)
-    journal.waiting[0].set_exception(DiskFull("no checkpoint"))
-    log._durability._request()  # before the log hears of the refusal
+    await turns()
     assert len(journal.waiting) == 2
     machine.store._resources.flusher.request = lambda _: None  # type: ignore[method-assign] # it takes its time
-    journal.waiting[1].set_result(None)
+    journal.waiting[0](DiskFull("no checkpoint"))
+    journal.waiting[1](None)
     await turns()
     assert not first.done()
     assert not second.done()  # it has a hole before it, in the file and in the journal
     machine.fs.sync = sync  # type: ignore[method-assign]
+
+
+async def test_a_wait_requests_no_sync_while_the_journal_takes_the_same_bytes() -> None:
+    machine = Machine()
+    log = await machine.begin()
+    journal = Journal()
+    machine.store._resources.redo.use(journal)
+    append(log, numbered(1))
+    first = log.durable(2)
+    await turns()
+    second = log.durable(2)
+    assert not log._durability._is_requested
+    journal.waiting[0](DiskFull("no checkpoint"))
+    await turns()
+    machine.store._resources.redo._journal = None
+    await asyncio.wait_for(asyncio.gather(first, second, log.durable(2)), 10)  # by the file
+    assert len(journal.waiting) == 1
 
 
 async def test_the_journal_closes_without_space_and_without_a_checkpoint() -> None:
@@ -172,7 +191,7 @@ async def test_every_log_whose_sync_failed_is_asked_again() -> None:
     redo, logs = RedoLog(), [FilesOfLog() for _ in range(3)]
     redo.use(Journal())
     for log in logs:
-        redo.append(log, ORDERS, 0, 0, b"bytes")
+        redo.append(log, ORDERS, 0, 0, b"bytes", then=lambda _: None)
     logs[0].error, logs[1].error = Overloaded("no descriptor"), StorageFailed("EIO")
     with pytest.raises(Overloaded):
         await redo.settle()

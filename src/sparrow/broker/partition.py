@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -50,13 +50,19 @@ from sparrow.broker.publishes import (
     refuse_transactional,
 )
 from sparrow.broker.record_checks import DeferredPublishes, RecordChecks, Work, maybe_check
-from sparrow.records.batch import BatchHeader, split
+from sparrow.records.batch import (
+    COMPRESSION,
+    CONTROL,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+    split,
+)
 from sparrow.records.control import build_marker
 from sparrow.records.rewrite import (
     keyless_records,
     with_compression,
     with_log_append_time,
-    with_max_timestamp,
 )
 from sparrow.records.validation import Terms
 from sparrow.records.walker import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -140,10 +146,10 @@ class Partition:
     def is_open(self) -> bool:
         return self._log is not None
 
-    @property
+    @cached_property
     def log(self) -> PartitionLog:
-        """The log. If it is not open, it is opened now, which may block the loop: await `opened`
-        before, where possible.
+        """The log, until the topic is deleted. If it is not open, it is opened now, which may block
+        the loop: await `opened` before, where possible.
         """
         if self._is_deleted:
             raise UnknownTopic(f"topic {self.id.topic!r} was deleted")
@@ -287,6 +293,7 @@ class Partition:
     def refuse_from_now(self) -> None:
         """Refuse publishes and reads from now on: the topic was deleted, and its data will be."""
         self._is_deleted = True
+        self.__dict__.pop("log", None)
 
     async def delete(self) -> None:
         """Remove the log and its data; later publishes fail."""
@@ -344,8 +351,9 @@ class Partition:
         """The end of the records that readers of committed records see: no open transaction began
         before it.
         """
-        log = self.log
-        return max(log.start_offset, self._producers.transactions.last_stable(log.end_offset))
+        log, transactions = self.log, self._producers.transactions
+        end = log.end_offset
+        return max(log.start_offset, transactions.last_stable(end)) if transactions.open else end
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Return aborted transactions with records in [start, end), by their first offset."""
@@ -418,26 +426,26 @@ class Partition:
             return self._publish_when_open(bytes(data), acks, admit, owns, is_built_here=is_built_here)
         begun = perf_counter()
         self.log  # noqa: B018 - raises when the topic was deleted
-        batches = list(split(data))
+        batches = split(data)
         if not batches:
             raise InvalidRecord(f"nothing was published to {self.id}: a publish carries a record batch")
         now_ms = self._clock.wall_ms()
-        for header, _ in batches:
-            self._check_header(header, is_built_here=is_built_here)
-            if header.producer_id >= 0 and not is_built_here and not header.is_transactional:
-                owns(header.producer_id, is_remembered=header.producer_id in self._producers)
+        for header, view in batches:
+            self._check_header(header, len(view), is_built_here=is_built_here)
+            if header.producer_id >= 0 and not is_built_here and not header.attributes & TRANSACTIONAL:
+                owns(header.producer_id, self._producers)
         if is_built_here or not self.config.checks_records:
             for header, view in batches:
                 self._check_outside(header, view, now_ms)
-            if is_built_here or not self._deferred:
-                return self._publish(acks, admit, begun, batches)
+            if is_built_here or not self._deferred.waiting:
+                return self._publish(acks, admit, begun, now_ms, batches)
         config = self.config
         work = Work(batches, self._terms(now_ms), config.max_plain_bytes, config.compression)
-        times = None if self._deferred else maybe_check(work)
-        if times is not None:
-            return self._publish(acks, admit, begun, batches, times)
+        checked = None if self._deferred.waiting else maybe_check(work)
+        if checked is not None:
+            return self._publish(acks, admit, begun, now_ms, checked)
         promise: asyncio.Future[Published] = self._loop.create_future()
-        self._deferred.add(work, partial(self._publish, acks, admit, begun), promise)
+        self._deferred.add(work, partial(self._publish_checked, acks, admit, begun), promise)
         return promise
 
     def _publish_when_open(
@@ -450,28 +458,26 @@ class Partition:
         self._load_in_thread()
         return promise
 
-    def _publish(
-        self,
-        acks: int,
-        admit: Admit,
-        begun: float,
-        batches: Sequence[Batch],
-        times: Sequence[int] | None = None,
+    def _publish_checked(
+        self, acks: int, admit: Admit, begun: float, batches: Sequence[Batch]
     ) -> asyncio.Future[Published]:
-        """Append batches. `times` are the greatest timestamps of checked ones, in ms."""
+        """Append batches whose check took long."""
+        return self._publish(acks, admit, begun, self._clock.wall_ms(), batches)
+
+    def _publish(
+        self, acks: int, admit: Admit, begun: float, now_ms: int, batches: Sequence[Batch]
+    ) -> asyncio.Future[Published]:
+        """Append batches."""
         log = self.log  # raises if the topic was deleted meanwhile
-        if times is not None and not self.config.log_append_time:
-            batches = [_with_time(batch, time) for batch, time in zip(batches, times, strict=True)]
         for header, _ in batches:
-            if header.is_transactional:
+            if header.attributes & TRANSACTIONAL:
                 self._check_transactional(header, admit)
         known = self._known(batches)
         if known is not None:
             return self._promise(known.appended, acks, known.log_append_time_ms, begun)
-        now_ms = self._clock.wall_ms()
         size_bytes = records = 0
-        for header, _ in batches:
-            size_bytes += header.size_bytes
+        for header, view in batches:
+            size_bytes += len(view)
             records += header.last_offset_delta + 1
         stamped_ms = -1
         if self.config.log_append_time:
@@ -479,8 +485,9 @@ class Partition:
             batches = [_restamped(batch, now_ms) for batch in batches]
         if self.config.compression != "producer":
             batches = [_recompressed(batch, self.config.compression) for batch in batches]
-            for header, _ in batches:
-                self._check_size(header)
+            for _, view in batches:
+                if len(view) > self.config.max_message_bytes:
+                    raise self._too_large(len(view))
         promised = log.append(batches, leader_epoch=self._store.leader_epoch)
         appended = self._accept(promised, batches[0][0], now_ms)
         measures = self._measures
@@ -506,15 +513,17 @@ class Partition:
         Args:
             header: of the first batch.
         """
-        is_kept = promised.done() and not self._producers.has_pending
-        appended = promised.result() if is_kept else promised
-        if header.producer_id >= 0 and header.base_sequence != NO_SEQUENCE:
-            self._producers.accept(header, appended, now_ms)
-        if isinstance(appended, Appended):
+        has_producer = header.producer_id >= 0 and header.base_sequence != NO_SEQUENCE
+        if promised.done() and not self._producers.has_pending:
+            appended = promised.result()
+            if has_producer:
+                self._producers.accept(header, appended, now_ms)
             self.wake_waiters()
-        else:
-            appended.add_done_callback(self._on_appended)
-        return appended
+            return appended
+        if has_producer:
+            self._producers.accept_pending(header, promised, now_ms)
+        promised.add_done_callback(self._on_appended)
+        return promised
 
     def _on_appended(self, done: asyncio.Future[Appended]) -> None:
         """Settle a late append at once, so that its memory is freed, and wake the waiters."""
@@ -561,28 +570,22 @@ class Partition:
         published = Published(offsets.base_offset, offsets.last_offset, stamped_ms)
         if acks != ACKS_ALL or not self.config.syncs:
             _settle(promise, published)
-            return
-        published_after = self._measures.published
-        durable = self.log.durable(offsets.last_offset + 1)
-        if durable.done():
-            published_after(perf_counter() - begun)
-            _settle(promise, published, durable)
         else:
-            durable.add_done_callback(partial(self._settle_later, promise, published, begun))
+            settle = partial(self._settle_durable, promise, published, begun)
+            self.log.when_durable(offsets.last_offset + 1, settle)
 
-    def _settle_later(
+    def _settle_durable(
         self,
         promise: asyncio.Future[Published],
         published: Published,
         begun: float,
-        durable: asyncio.Future[None],
+        failure: SparrowError | None,
     ) -> None:
         self._measures.published(perf_counter() - begun)
-        failure = durable.exception()
         if failure is not None:
             _fail(promise, self._failure(failure))
-        else:
-            _settle(promise, published)
+        elif not promise.done():  # else the caller has gone away
+            promise.set_result(published)
 
     # ── transactions ──────────────────────────────────────────────────────────────────────────────
 
@@ -614,7 +617,7 @@ class Partition:
         now_ms = self._clock.wall_ms()
         epoch = self._store.leader_epoch  # the coordinator is where the leader is
         data = b"".join(build_marker(end.kind, end.producer_id, end.epoch, now_ms, epoch) for end in ends)
-        promised = self.log.append(list(split(data)), leader_epoch=epoch)
+        promised = self.log.append(split(data), leader_epoch=epoch)
         self._producers.end(ends, promised, now_ms, epoch)
         if not promised.done():
             promised.add_done_callback(self._on_appended)
@@ -627,16 +630,18 @@ class Partition:
 
     # ── checks of a batch ─────────────────────────────────────────────────────────────────────────
 
-    def _check_header(self, header: BatchHeader, *, is_built_here: bool) -> None:
-        self._check_size(header)
-        if header.is_control:
+    def _check_header(self, header: BatchHeader, size_bytes: int, *, is_built_here: bool) -> None:
+        if size_bytes > self.config.max_message_bytes:
+            raise self._too_large(size_bytes)
+        attributes = header.attributes
+        if attributes & CONTROL:
             raise InvalidRecord(f"a control batch for {self.id}: only the broker writes those")
         if header.record_count == 0 or header.record_count != header.last_offset_delta + 1:
             raise InvalidRecord(
                 f"a batch for {self.id} with {header.record_count} records and last offset delta"
                 f" {header.last_offset_delta}; publishers number records from 0 without holes"
             )
-        if header.compression > _MAX_COMPRESSION:
+        if attributes & COMPRESSION > _MAX_COMPRESSION:
             raise UnsupportedCompression(
                 f"a batch for {self.id} with compression {header.compression}; known are 0 none, 1 "
                 "gzip, 2 snappy,"
@@ -649,7 +654,7 @@ class Partition:
                 f"a batch for {self.id} of producer {header.producer_id} without a sequence; idempotent"
                 " producers number their records"
             )
-        if header.is_log_append_time:
+        if attributes & LOG_APPEND_TIME:
             raise InvalidTimestamp(
                 f"a batch for {self.id} says that the broker stamped its time; publishers send timestamps"
                 " of type CreateTime"
@@ -675,12 +680,11 @@ class Partition:
         if self.config.compact and (keyless := keyless_records(view)):
             raise InvalidRecord(f"{self.id} is compacted: every record needs a key", tuple(keyless))
 
-    def _check_size(self, header: BatchHeader) -> None:
-        if header.size_bytes > self.config.max_message_bytes:
-            raise RecordTooLarge(
-                f"a batch of {header.size_bytes} bytes for {self.id}; max.message.bytes of the topic is"
-                f" {self.config.max_message_bytes}"
-            )
+    def _too_large(self, size_bytes: int) -> RecordTooLarge:
+        return RecordTooLarge(
+            f"a batch of {size_bytes} bytes for {self.id}; max.message.bytes of the topic is"
+            f" {self.config.max_message_bytes}"
+        )
 
     def _check_timestamp(self, header: BatchHeader, now_ms: int) -> None:
         config = self.config
@@ -707,13 +711,8 @@ async def open_all(partitions: Iterable[Partition]) -> None:
         await asyncio.gather(*(each.opened() for each in closed), return_exceptions=True)
 
 
-def _settle(
-    promise: asyncio.Future[Published], published: Published, durable: asyncio.Future[None] | None = None
-) -> None:
-    failure = durable.exception() if durable is not None else None
-    if failure is not None:
-        _fail(promise, failure)
-    elif not promise.done():  # else the caller has gone away
+def _settle(promise: asyncio.Future[Published], published: Published) -> None:
+    if not promise.done():  # else the caller has gone away
         promise.set_result(published)
 
 
@@ -738,14 +737,6 @@ def _fail(promise: asyncio.Future[Published], failure: BaseException) -> None:
         promise.set_exception(failure)
 
 
-def _with_time(batch: Batch, max_timestamp_ms: int) -> Batch:
-    """Return the batch with its true greatest timestamp in the header, as Kafka does."""
-    header, view = batch
-    if header.max_timestamp == max_timestamp_ms:
-        return batch
-    return _reparsed(with_max_timestamp(header, view, max_timestamp_ms))
-
-
 def _restamped(batch: Batch, now_ms: int) -> Batch:
     return _reparsed(with_log_append_time(batch[0], batch[1], now_ms))
 
@@ -755,4 +746,4 @@ def _recompressed(batch: Batch, compression: str) -> Batch:
 
 
 def _reparsed(data: bytes | memoryview) -> Batch:
-    return next(split(data))
+    return split(data)[0]

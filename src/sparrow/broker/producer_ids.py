@@ -24,6 +24,8 @@ from sparrow.broker.legacy_producers import LegacyProducers
 from sparrow.meta.store import ABSENT, Put
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from sparrow.broker.access.authz import Principal
     from sparrow.meta.store import MetaStore
 
@@ -114,12 +116,12 @@ class ProducerIds:
             raise _unknown(producer_id, owner)
         return ProducerIdentity(producer_id, epoch)
 
-    def check(self, principal: Principal, producer_id: int, *, is_remembered: bool) -> None:
+    def check(self, principal: Principal, producer_id: int, remembered: Container[int]) -> None:
         """Check that the principal may write batches of a producer in no transaction. Called for
         each batch.
 
         Args:
-            is_remembered: the partition knows the producer; see `LegacyProducers`.
+            remembered: the producers that the partition knows; see `LegacyProducers`.
 
         Raises:
             UnknownProducer: the id was not handed out to the principal.
@@ -130,6 +132,7 @@ class ProducerIds:
             return
         owner = str(principal)
         if producer_id < self._legacy.end:
+            is_remembered = producer_id in remembered
             is_owned = self._legacy.is_owned(producer_id, owner, is_remembered=is_remembered)
         else:
             is_owned = self._is_sealed(producer_id, owner)

@@ -41,6 +41,7 @@ from sparrow.base.errors import (
     ProducerFenced,
 )
 from sparrow.broker.transaction_index import TransactionIndex
+from sparrow.records.batch import LOG_APPEND_TIME, TRANSACTIONAL
 from sparrow.records.control import ControlType, maybe_parse_marker
 from sparrow.storage.store import Appended
 
@@ -167,7 +168,7 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def __contains__(self, producer_id: int) -> bool:
+    def __contains__(self, producer_id: object) -> bool:
         """Return True if batches of the producer are known."""
         return producer_id in self._producers or producer_id in self._ahead
 
@@ -205,7 +206,7 @@ class ProducerStates:
     def _fold_pending(self, pending: _Pending, offset: int) -> None:
         header = pending.header
         if header is not None:
-            self._accept(header, Appended(offset, offset + header.last_offset_delta), pending.now_ms)
+            self.accept(header, Appended(offset, offset + header.last_offset_delta), pending.now_ms)
         for offset_, end in enumerate(pending.ends, offset):
             self.add_marker(
                 end.producer_id,
@@ -267,8 +268,9 @@ class ProducerStates:
             DuplicateSequence: it was accepted so long ago that the result is forgotten.
             InvalidTransactionState: it is in no transaction, while one of this producer is open.
         """
-        ahead = self._look_ahead(header.producer_id)
-        producer = self._producers.get(header.producer_id) if ahead is None else ahead.producer
+        producer_id = header.producer_id
+        ahead = self._look_ahead(producer_id) if self._pending else None
+        producer = self._producers.get(producer_id) if ahead is None else ahead.producer
         if producer is None:
             return None
         if header.producer_epoch < producer.epoch:
@@ -282,17 +284,15 @@ class ProducerStates:
         elif not producer.batches:
             self._check_first(header, producer.first_sequence)
         else:
-            known = self._check_next(header, producer)
-        if known is None and not header.is_transactional:
-            self._check_transaction(header, ahead)
-        return known
-
-    def _check_transaction(self, header: BatchHeader, ahead: _Ahead | None) -> None:
-        is_open = header.producer_id in self._transactions.open if ahead is None else ahead.in_transaction
-        if is_open:
+            expected = (producer.batches[-1].last_sequence + 1) & _MASK
+            if header.base_sequence != expected:
+                known = self._repeated(header, producer, expected)
+        is_open = producer_id in self._transactions.open if ahead is None else ahead.in_transaction
+        if is_open and known is None and not header.is_transactional:
             raise InvalidTransactionState(
-                f"producer {header.producer_id} has a transaction open and sent a batch that is in none"
+                f"producer {producer_id} has a transaction open and sent a batch that is in none"
             )
+        return known
 
     @staticmethod
     def _check_first(header: BatchHeader, expected: int) -> None:
@@ -302,10 +302,8 @@ class ProducerStates:
                 f" {header.base_sequence}; {expected} is next"
             )
 
-    def _check_next(self, header: BatchHeader, producer: Producer) -> AcceptedBatch | None:
-        expected = (producer.batches[-1].last_sequence + 1) & _MASK
-        if header.base_sequence == expected:
-            return None
+    def _repeated(self, header: BatchHeader, producer: Producer, expected: int) -> AcceptedBatch | None:
+        """Return what was accepted with the sequences of a batch that is not the next one."""
         for batch in producer.batches:
             if batch.first_sequence == header.base_sequence and batch.last_sequence == header.last_sequence:
                 return batch
@@ -319,18 +317,18 @@ class ProducerStates:
         self._check_first(header, expected)
         return None
 
-    def accept(self, header: BatchHeader, appended: Appended | asyncio.Future[Appended], now_ms: int) -> None:
-        """Remember a batch that was given to the log; call this in the order of the log."""
-        if isinstance(appended, Appended):
-            self._accept(header, appended, now_ms)
-            return
-        pending = _Pending(appended, now_ms, header)
+    def accept_pending(self, header: BatchHeader, promised: asyncio.Future[Appended], now_ms: int) -> None:
+        """Remember a batch that was given to the log, while its append, or one before it, is
+        pending; call this in the order of the log.
+        """
+        pending = _Pending(promised, now_ms, header)
         self._pending.append(pending)
         ahead = self._await(pending, header.producer_id, header.producer_epoch)
-        ahead.producer.batches.append(_accepted(header, appended))
+        ahead.producer.batches.append(_accepted(header, promised))
         ahead.in_transaction = ahead.in_transaction or header.is_transactional
 
-    def _accept(self, header: BatchHeader, appended: Appended, now_ms: int) -> None:
+    def accept(self, header: BatchHeader, appended: Appended, now_ms: int) -> None:
+        """Remember a batch that was appended; call this in the order of the log."""
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
             marked = -1 if producer is None else producer.coordinator_epoch
@@ -338,7 +336,7 @@ class ProducerStates:
             self._producers[header.producer_id] = producer
         producer.last_seen_ms = now_ms
         producer.batches.append(_accepted(header, appended))
-        if header.is_transactional:
+        if header.attributes & TRANSACTIONAL:
             self._transactions.begin(header.producer_id, appended.base_offset)
 
     def end(
@@ -493,7 +491,7 @@ class ProducerStates:
 
 
 def _accepted(header: BatchHeader, appended: Appended | asyncio.Future[Appended]) -> AcceptedBatch:
-    stamped_ms = header.max_timestamp if header.is_log_append_time else -1
+    stamped_ms = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
     return AcceptedBatch(header.base_sequence, header.last_sequence, appended, stamped_ms)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
@@ -25,12 +25,12 @@ Admit = Callable[["BatchHeader", "LogId"], None]
 class Owns(Protocol):
     """Check of the owner of a producer id."""
 
-    def __call__(self, producer_id: int, *, is_remembered: bool) -> None:
+    def __call__(self, producer_id: int, remembered: Container[int]) -> None:
         """Raise UnknownProducer unless the id is the publisher's; see `ProducerIds.check`."""
         ...
 
 
-def refuse_producers(producer_id: int, *, is_remembered: bool) -> None:  # noqa: ARG001 - as any `Owns`
+def refuse_producers(producer_id: int, remembered: Container[int]) -> None:  # noqa: ARG001 - as any `Owns`
     """Refuse all producer ids: for publishers that have none outside of transactions.
 
     Raises:

@@ -13,11 +13,14 @@ import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sparrow.base.errors import Draining, Overloaded, RecordTooLarge
-from sparrow.records.batch import split
-from sparrow.records.rewrite import with_compression
+from sparrow.records.batch import COMPRESSION, split
+from sparrow.records.rewrite import with_compression, with_max_timestamp
 from sparrow.records.validation import IS_COMPILED, check_records
 
 if TYPE_CHECKING:
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
     from sparrow.records.validation import Terms
 
     Batch = tuple[BatchHeader, memoryview]
-    Append = Callable[[Sequence[Batch], Sequence[int]], asyncio.Future[Published]]
-    """Appends batches; gets the greatest timestamp (ms) of each."""
+    Append = Callable[[Sequence[Batch]], asyncio.Future[Published]]
+    """Appends checked batches."""
 
 MAX_PLAIN_BYTES_ON_LOOP: Final = 1 << 20
 """Compressed batches that become larger are checked in the thread. Clients' batches are at most
@@ -43,7 +46,7 @@ get `Overloaded`.
 """
 
 
-class Work(NamedTuple):
+class Work(Struct, frozen=True):
     """Batches to check, and the terms of their topic."""
 
     batches: Sequence[Batch]
@@ -56,16 +59,17 @@ class Work(NamedTuple):
     """
 
 
-def maybe_check(work: Work) -> list[int] | None:
-    """Return the greatest timestamp of each batch (ms, -1 without); None if the check takes long.
+def maybe_check(work: Work) -> list[Batch] | None:
+    """Return the batches, as `check` does, but not recompressed; None if the check takes long.
 
     Raises:
         as `check_records`.
     """
     room = MAX_PLAIN_BYTES_ON_LOOP
     records_left = MAX_RECORDS_ON_LOOP
-    times = []
-    for header, batch in work.batches:
+    batches = []
+    for each in work.batches:
+        header, batch = each
         records_left -= header.record_count
         if records_left < 0:
             return None
@@ -75,32 +79,34 @@ def maybe_check(work: Work) -> list[int] | None:
             if work.max_plain_bytes <= room:
                 raise
             return None
-        times.append(checked.max_timestamp)
-        if header.compression:
+        is_right = checked.max_timestamp == header.max_timestamp
+        batches.append(each if is_right else _with_time(header, batch, checked.max_timestamp))
+        if header.attributes & COMPRESSION:
             room = max(room - checked.plain_bytes, 0)
-    return times
+    return batches
 
 
-def check(work: Work) -> tuple[list[Batch], list[int]]:
-    """Check batches, even if that takes long; return recompressed batches and their timestamps.
-
-    Thread-safe.
+def check(work: Work) -> list[Batch]:
+    """Check batches, even if that takes long. Return them recompressed, each with its true greatest
+    timestamp in the header, as Kafka does. Thread-safe.
 
     Raises:
         as `check_records`.
     """
-    batches, times = [], []
-    for header, batch in work.batches:
+    batches = []
+    for each in work.batches:
+        header, batch = each
         checked = check_records(header, batch, work.terms, work.max_plain_bytes, in_thread=True)
-        times.append(checked.max_timestamp)
-        batches.append(
-            (header, batch) if work.compression == "producer" else _recompressed(header, batch, work)
-        )
-    return batches, times
+        is_right = checked.max_timestamp == header.max_timestamp
+        found = each if is_right else _with_time(header, batch, checked.max_timestamp)
+        if work.compression != "producer":
+            found = split(with_compression(*found, work.compression))[0]
+        batches.append(found)
+    return batches
 
 
-def _recompressed(header: BatchHeader, batch: memoryview, work: Work) -> Batch:
-    return next(split(with_compression(header, batch, work.compression)))
+def _with_time(header: BatchHeader, batch: memoryview, max_timestamp_ms: int) -> Batch:
+    return split(with_max_timestamp(header, batch, max_timestamp_ms))[0]
 
 
 class RecordChecks:
@@ -138,7 +144,7 @@ class RecordChecks:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def in_thread(self, work: Work) -> tuple[list[Batch], list[int]]:
+    async def in_thread(self, work: Work) -> list[Batch]:
         """Run `check` in the thread."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "sparrow-records")
@@ -153,7 +159,7 @@ class RecordChecks:
             self._pool.shutdown(wait=False)
 
 
-class _Deferred(NamedTuple):
+class _Deferred(Struct, frozen=True):
     work: Work
     append: Append
     promise: asyncio.Future[Published]
@@ -165,10 +171,7 @@ class DeferredPublishes:
 
     def __init__(self, checks: RecordChecks) -> None:
         self._checks = checks
-        self._waiting: deque[_Deferred] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+        self.waiting: deque[_Deferred] = deque()
 
     def add(self, work: Work, append: Append, promise: asyncio.Future[Published]) -> None:
         """Defer a publish. Its batches are copied.
@@ -183,29 +186,29 @@ class DeferredPublishes:
         size_bytes = sum(len(batch) for _, batch in work.batches)
         self._checks.reserve(size_bytes)
         copies = [(header, memoryview(bytes(batch))) for header, batch in work.batches]
-        self._waiting.append(_Deferred(work._replace(batches=copies), append, promise, size_bytes))
-        if len(self._waiting) == 1:
+        self.waiting.append(_Deferred(replace(work, batches=copies), append, promise, size_bytes))
+        if len(self.waiting) == 1:
             self._checks.spawn(self)
 
     async def work_off(self) -> None:
         """Check and append until nothing waits."""
-        while self._waiting:
-            deferred = self._waiting[0]
+        while self.waiting:
+            deferred = self.waiting[0]
             try:
                 await self._settle(deferred)
             finally:
-                self._waiting.popleft()
+                self.waiting.popleft()
                 self._checks.release(deferred.size_bytes)
 
     async def _settle(self, deferred: _Deferred) -> None:
         promise = deferred.promise
         try:
-            batches, times = deferred.work.batches, maybe_check(deferred.work)
-            if times is None:
-                batches, times = await self._checks.in_thread(deferred.work)
+            batches = maybe_check(deferred.work)
+            if batches is None:
+                batches = await self._checks.in_thread(deferred.work)
             else:
                 await asyncio.sleep(0)  # many publishes may wait
-            published = deferred.append(batches, times)
+            published = deferred.append(batches)
         except Exception as error:  # noqa: BLE001 - it is reported to the publisher
             if not promise.done():
                 promise.set_exception(error)

@@ -81,6 +81,8 @@ class TransactionIndex:
 
     def ranges(self, start: int, end: int) -> list[AbortedRange]:
         """Return the same transactions with their ends."""
+        if not self._last_offsets:
+            return []
         found = []
         for number in range(bisect_left(self._last_offsets, start), len(self._last_offsets)):
             if self._first_offsets[number] < end:

@@ -132,7 +132,7 @@ def _batch_text(position: int, header: BatchHeader) -> str:
 def _batch_json(position: int, header: BatchHeader) -> str:
     shown = {
         "position": position,
-        **header._asdict(),
+        **msgspec.structs.asdict(header),
         "size_bytes": header.size_bytes,
         "codec": _codec(header),
     }

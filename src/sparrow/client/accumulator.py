@@ -101,36 +101,31 @@ class TopicAccumulator:
             InvalidArgument: the partition is not a number.
         """
         if partition is not None:
-            return self._batch_of(self._queue_numbered(partition), size_bytes)
-        if key is not None:
-            return self._batch_of(self.queues[partition_for_key(key, len(self.queues))], size_bytes)
-        batch = self.sticky.open
-        if batch is not None and batch.size_bytes + size_bytes <= self.batch_bytes:
-            return batch
-        return self._next_sticky_batch(size_bytes)
-
-    def _next_sticky_batch(self, size_bytes: int) -> ProducerBatch:
-        """Move to the next partition, as the batch of the sticky one was closed or is full."""
-        self._close(self.sticky)
-        self.sticky = self.queues[(self.sticky.partition + 1) % len(self.queues)]
-        return self._batch_of(self.sticky, size_bytes)
-
-    def _batch_of(self, queue: PartitionQueue, size_bytes: int) -> ProducerBatch:
+            queue = self._queue_numbered(partition)
+        elif key is not None:
+            queue = self.queues[partition_for_key(key, len(self.queues))]
+        else:
+            batch = self.sticky.open
+            if batch is not None:
+                if batch.size_bytes + size_bytes <= self.batch_bytes:
+                    return batch
+                self._close(self.sticky, batch)
+            # the batch of the sticky partition was closed or is full: on to the next one
+            queue = self.sticky = self.queues[(self.sticky.partition + 1) % len(self.queues)]
         batch = queue.open
-        if batch is not None and batch.size_bytes + size_bytes <= self.batch_bytes:
-            return batch
-        self._close(queue)
+        if batch is not None:
+            if batch.size_bytes + size_bytes <= self.batch_bytes:
+                return batch
+            self._close(queue, batch)
         batch = queue.open = self._open_batch(queue)
         return batch
 
-    def _close(self, queue: PartitionQueue) -> None:
+    def _close(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Close the queue's open batch, which has no room."""
-        batch = queue.open
-        if batch is not None:
-            queue.close_open()
-            if len(queue.ready) >= MAX_IN_FLIGHT:
-                self.batch_bytes = min(2 * self.batch_bytes, self.max_batch_bytes)
-            self._filled(batch)
+        queue.close_open()
+        if len(queue.ready) >= MAX_IN_FLIGHT:
+            self.batch_bytes = min(2 * self.batch_bytes, self.max_batch_bytes)
+        self._filled(batch)
 
     def _queue_numbered(self, partition: int) -> PartitionQueue:
         if not isinstance(partition, int):

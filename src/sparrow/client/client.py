@@ -70,7 +70,10 @@ class Client:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._publishers: dict[int, asyncio.Task[Producer]] = {}
+        self._publishers: dict[int, Producer] = {}
+        """The producers that all publishes with the same `acks` share."""
+        self._publisher_tasks: dict[int, asyncio.Task[Producer]] = {}
+        """The tasks that open, or opened, them."""
         self._producers: set[Producer] = set()
         self._subscriptions: set[Subscription] = set()
         self._channels: list[Channel] = []
@@ -124,7 +127,10 @@ class Client:
             SparrowError: as `Producer.send`, or the error that kept the message from being written.
         """
         self._session.check_loop()
-        producer = await self._publisher(parse_acks(acks))
+        known_acks = parse_acks(acks)
+        producer = self._publishers.get(known_acks)
+        if producer is None or producer.failure is not None:
+            producer = await self._new_publisher(known_acks)
         delivery = await producer.send(
             topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition, **schedule
         )
@@ -205,18 +211,17 @@ class Client:
             options["ttl_ms"] = None
         return await self._replies.request(found.publish, value, timeout_s, headers, options)
 
-    async def _publisher(self, acks: int) -> Producer:
-        """Return the producer that all publishes with the same `acks` share; the first call opens
-        it.
-        """
-        task = self._publishers.get(acks)
-        if task is None or (task.done() and _is_broken(task)):
-            task = self._publishers[acks] = asyncio.create_task(self._open_publisher(acks))
+    async def _new_publisher(self, acks: int) -> Producer:
+        """Open a producer, for all that call this meanwhile."""
+        task = self._publisher_tasks.get(acks)
+        if task is None or task.done():
+            task = self._publisher_tasks[acks] = asyncio.create_task(self._open_publisher(acks))
         return await asyncio.shield(task)
 
     async def _open_publisher(self, acks: int) -> Producer:
         options = ProducerOptions(acks=acks, idempotent=acks != 0, linger_ms=0)
-        return await self._made(options).start()
+        producer = self._publishers[acks] = await self._made(options).start()
+        return producer
 
     def producer(
         self,
@@ -641,8 +646,3 @@ def connect(
             close_timeout_s=close_timeout_s,
         ),
     )
-
-
-def _is_broken(task: asyncio.Task[Producer]) -> bool:
-    """Return True if the shared producer must be opened again."""
-    return task.cancelled() or task.exception() is not None or task.result().failure is not None

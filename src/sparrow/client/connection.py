@@ -92,6 +92,10 @@ class Connection(asyncio.Protocol):
         """True once the peer has sent a frame of the native protocol."""
         self._loop = loop
         self._machine = Machine(Role.CLIENT)
+        self.put = self._machine.send
+        """Queues a frame, as `send`. It leaves with the `flush` that the caller makes in this
+        iteration of the loop, or that follows the frames that are being received.
+        """
         self._transport: asyncio.Transport | None = None
         self._descriptor: Descriptor | None = None
         self._handlers: dict[int, ChannelHandler] = {}

@@ -97,8 +97,8 @@ class Consumer:
         self._was_open = False
         self._is_flushing = False
         self._changed = asyncio.Event()
-        self._progress = asyncio.Event()
-        """Set, and replaced, with each response."""
+        self._progress: asyncio.Event | None = None
+        """Set, and forgotten, at the next response; None while nothing waits for one."""
         self._closed: asyncio.Future[None] | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
@@ -154,10 +154,11 @@ class Consumer:
 
     async def flush(self) -> None:
         """Wait until everything settled before this call is confirmed, or given up."""
-        self._build_requests()
-        self._send_settlements()
+        self._flush()
         serial = self._settlements.last_serial
         while not self._settlements.is_done(serial) and self.failure is None:
+            if self._progress is None:
+                self._progress = asyncio.Event()
             await self._progress.wait()
 
     async def close(self, timeout_s: float) -> None:
@@ -212,8 +213,8 @@ class Consumer:
     def settled(self, records: int) -> None:
         """Handle settled or expired records of leases."""
 
-    def settlements_sent(self) -> None:
-        """Handle that settlements were sent."""
+    def give_credit(self) -> None:
+        """Let the broker push more, after settlements were sent."""
 
     def stale(self, now: float) -> None:
         """Release leases that were not handed out and are getting old."""
@@ -235,7 +236,8 @@ class Consumer:
             raise copy_of(self.failure)
         if not lease.delivery:
             key = lease.key_of(key, first, last)
-        if self._settlements.add((key, first, last, outcome)) and not self._is_flushing:
+        self._settlements.add((key, first, last, outcome))
+        if not self._is_flushing:
             self._is_flushing = True
             self.loop.call_soon(self._flush)
         if key[0] != EXTEND and not lease.is_over:
@@ -257,29 +259,29 @@ class Consumer:
             self._settlements.add((key, first, last, QUIET))
 
     def _flush(self) -> None:
+        """Send what was settled, and the credit that it frees, in one write."""
         self._is_flushing = False
-        if self.failure is None:
-            self._build_requests()
-            self._send_settlements()
-            self.settlements_sent()
-            if self.connection is not None:
-                self.connection.flush()
-
-    def _build_requests(self) -> None:
+        if self.failure is not None:
+            return
         self._settlements.build(self.loop.time() + self._call_timeout_s)
         if self._expiry_timer is None and not self._settlements.is_empty:
             self._watch_deadlines()
+        self._send_settlements()
+        self.give_credit()
+        if self.connection is not None:
+            self.connection.flush()
 
     def _send_settlements(self) -> None:
+        """Put the settlements that may be sent now behind what the connection sends next."""
         connection = self.connection
         if connection is None or not self.is_open or not connection.may_send(Settle, self.channel):
             return  # sent on the next connection
         for settle in self._settlements.take(self.loop.time()):
-            connection.send(settle, self.channel)
+            connection.put(settle, self.channel)
             connection.hold()
 
     def _handle_settled(self, head: Settled) -> None:
-        retry_at = self.loop.time() + self._backoff.ceiling_s
+        retry_at = self.loop.time() + self._backoff.ceiling_s if head.failures else 0.0
         if self._settlements.handle_reply(head, retry_at):
             assert self.connection is not None  # it delivered the response
             self.connection.release()
@@ -287,7 +289,8 @@ class Consumer:
                 self._send_again()
             else:
                 self._backoff.reset()
-            self._notify_progress()
+            if self._progress is not None:
+                self._notify_progress()
 
     def _send_again(self) -> None:
         """Send what must be repeated, now or after its delay."""
@@ -295,11 +298,12 @@ class Consumer:
         rest_until = self._settlements.next_retry_at()
         if rest_until is not None:
             self._backoff.next_delay_s()
-            self.loop.call_at(rest_until + 0.001, self._send_settlements)
+            self.loop.call_at(rest_until + 0.001, self._flush)
 
     def _notify_progress(self) -> None:
-        progress, self._progress = self._progress, asyncio.Event()
-        progress.set()
+        if self._progress is not None:
+            self._progress.set()
+            self._progress = None
 
     def _watch_deadlines(self) -> None:
         deadline = self._settlements.next_deadline()
@@ -329,8 +333,7 @@ class Consumer:
             return
         self.lease_s = head.lease_ms / 1000  # the policy may have changed
         lease = Lease(self, head, batches, self.loop.time())
-        if not self._settlements.is_empty:
-            self._settlements.leased_again(lease.topic, lease.partition, lease.ranges)
+        self._settlements.leased_again(lease.topic, lease.partition, lease.ranges)
         self._lease_table.add(lease)
         if self._sweep_timer is None:
             self._sweep_soon()
@@ -346,7 +349,7 @@ class Consumer:
         ended = self._lease_table.remove_expired(now)
         if ended:
             self.settled(ended)
-            self.settlements_sent()
+            self.give_credit()
         if self._lease_table:
             self._sweep_soon()
         else:

@@ -250,7 +250,9 @@ class FetchBuffer:
             end = position + header.size_bytes
             batch = delivery.data if len(view) == end - position else view[position:end]
             try:
-                records += decode_readable(batch, cursor.topic, cursor.partition, min_offset=min_offset)
+                records += decode_readable(
+                    batch, cursor.topic, cursor.partition, min_offset=min_offset, header=header
+                )
             except CorruptBatch as error:
                 if header.next_offset > min_offset:
                     self._corrupt(delivery, position, header, error)

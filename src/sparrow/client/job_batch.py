@@ -4,6 +4,7 @@ only on demand.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sparrow.client.job import (
@@ -64,9 +65,9 @@ class LeasedBatch(Generic[AnyJob]):
         if self._jobs is None:
             pairs = zip(self._leases, self._decoded(), strict=True)
             self._jobs = [
-                self._make_job(lease, record, count)
+                job
                 for lease, records in pairs
-                for record, count in lease.counted(records)
+                for job in map(self._make_job, repeat(lease), records, lease.counts(records))
             ]
             if self._settled_by != OPEN:
                 for job in self._jobs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from itertools import pairwise
+from itertools import pairwise, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
@@ -106,15 +106,18 @@ class Lease:
         """The latest end that an extension gave to one of its records."""
         self.stale_at = now + lease_s / 2
         """Monotonic time (s) at which it is released if it was not handed out."""
-        self.unsettled = self.size
+        self.unsettled = 0
         """Number of records that are not settled."""
+        self.delivery = self.ranges[0][2]
+        """Number of the delivery of its records; 0 if they differ."""
+        for first, last, count in self.ranges:
+            self.unsettled += last - first + 1
+            if count != self.delivery:
+                self.delivery = 0
         self.is_over = False
         """True once it or its consumer has ended."""
         self.lost: list[tuple[int, int]] = []
         """Records of it that were leased again meanwhile."""
-        counts = {count for _, _, count in head.ranges}
-        self.delivery = counts.pop() if len(counts) == 1 else 0
-        """Number of the delivery of its records; 0 if they differ."""
         self.ack_key: SettlementKey = self.key(ACK)
 
     def __repr__(self) -> str:
@@ -125,7 +128,10 @@ class Lease:
     @property
     def size(self) -> int:
         """Number of leased records."""
-        return sum(last - first for first, last, _ in self.ranges) + len(self.ranges)
+        size = 0
+        for first, last, _ in self.ranges:
+            size += last - first + 1
+        return size
 
     def key(self, verb: int, delay_ms: int = -1, text: str = "") -> SettlementKey:
         """Return the key of a settlement of some of its records."""
@@ -156,17 +162,20 @@ class Lease:
         """
         assert self.data is not None  # otherwise all records would count as missing
         found = decode_batches(self.data, self.topic, self.partition, min_offset=self.ranges[0][0])
-        damaged = [error for error in found.corrupt if error.offset < 0 and not error.is_limit]
-        if damaged and not found.records:
-            raise damaged[0]
-        for error in found.corrupt:
-            self._refuse_batch(error)
+        key = self.ack_key
+        if found.corrupt:
+            damaged = [error for error in found.corrupt if error.offset < 0 and not error.is_limit]
+            if damaged and not found.records:
+                raise damaged[0]
+            for error in found.corrupt:
+                self._refuse_batch(error)
+            if damaged:
+                # Even the offsets of a batch may be wrong: missing records are not acknowledged.
+                key = self.key(NACK, -1, damaged[0].text)
         records = _within(found.records, self.ranges)
         self.data = None
         if len(records) != self.size:
-            # Where bytes are damaged, even the offsets of a batch may be wrong: then missing
-            # records are not acknowledged.
-            self._finish_missing(records, self.key(NACK, -1, damaged[0].text) if damaged else self.ack_key)
+            self._finish_missing(records, key)
         return records
 
     def _refuse_batch(self, error: CorruptBatch) -> None:
@@ -187,20 +196,19 @@ class Lease:
             ]
         self.ranges = left
 
-    def counted(self, records: list[Record]) -> Iterator[tuple[Record, int]]:
-        """Return each of its records with the number of its delivery."""
-        if len(self.ranges) == 1:
-            count = self.ranges[0][2]
-            return ((record, count) for record in records)
-        return self._counted(records)
+    def counts(self, records: list[Record]) -> Iterator[int]:
+        """Return the number of the delivery of each of its records; without an end if it is the
+        same for all.
+        """
+        return repeat(self.delivery) if self.delivery else self._counts(records)
 
-    def _counted(self, records: list[Record]) -> Iterator[tuple[Record, int]]:
+    def _counts(self, records: list[Record]) -> Iterator[int]:
         ranges = iter(self.ranges)
         last, count = -1, 0
         for record in records:
             while record.offset > last:
                 _, last, count = next(ranges)
-            yield record, count
+            yield count
 
     def _finish_missing(self, records: list[Record], key: SettlementKey) -> None:
         there: list[Range] = []
@@ -255,7 +263,7 @@ class LeaseTable:
         """Add a lease. Older leases of the same records have expired unnoticed, and must not settle
         the new one.
         """
-        if any(count > 1 for _, _, count in lease.ranges):
+        if lease.delivery != 1:
             for older in self._leases:
                 if older.topic == lease.topic and older.partition == lease.partition:
                     older.mark_lost(lease.ranges)
@@ -284,7 +292,12 @@ class LeaseTable:
 
 def _within(records: list[Record], ranges: list[Range]) -> list[Record]:
     """Return the records whose offsets are in the ranges; both are sorted."""
-    if records and _is_whole(ranges, records[0].offset, records[-1].offset):
+    if (
+        records
+        and ranges[0][0] <= records[0].offset
+        and records[-1].offset <= ranges[-1][1]
+        and (len(ranges) == 1 or all(before[1] + 1 == after[0] for before, after in pairwise(ranges)))
+    ):
         return records
     found: list[Record] = []
     position = 0
@@ -293,10 +306,3 @@ def _within(records: list[Record], ranges: list[Range]) -> list[Record]:
         position = bisect_right(records, last, start, key=_offset_of)
         found += records[start:position]
     return found
-
-
-def _is_whole(ranges: list[Range], first: int, last: int) -> bool:
-    """Return True if the ranges cover `first` to `last` without a hole."""
-    if first < ranges[0][0] or last > ranges[-1][1]:
-        return False
-    return all(before[1] + 1 == after[0] for before, after in pairwise(ranges))

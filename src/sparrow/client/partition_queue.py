@@ -70,7 +70,7 @@ class PartitionQueue:
         self.next_sequence = 0
         self.is_proven = not is_idempotent
         self.retry_at = 0.0
-        """Monotonic time before which nothing is sent again."""
+        """Monotonic time before which nothing is sent again; 0 if that is past (`rested`)."""
         self.is_runnable = False
         """True while it is in the sender's queue of runnable partitions."""
 
@@ -97,14 +97,14 @@ class PartitionQueue:
 
     # ── choosing the next batch ───────────────────────────────────────────────────────────────────
 
-    def next_batch(self, now: float, *, only_undecided: bool) -> ProducerBatch | None:
+    def next_batch(self, *, only_undecided: bool) -> ProducerBatch | None:
         """Return the batch to send now; None if there is none, or a response must be awaited first.
 
         Args:
             only_undecided: sequences will restart; send nothing new, only what the broker may have
                 already.
         """
-        if self.refused or now < self.retry_at or len(self.sent) >= (MAX_IN_FLIGHT if self.is_proven else 1):
+        if self.refused or self.retry_at or len(self.sent) >= (MAX_IN_FLIGHT if self.is_proven else 1):
             return None
         if only_undecided:
             return next((batch for batch in self.again if batch.may_be_written), None)
@@ -119,7 +119,7 @@ class PartitionQueue:
         if not self.is_idempotent or batch.sequence >= 0:
             return batch.sequence
         sequence = self.next_sequence
-        self.next_sequence = (sequence + len(batch)) & SEQUENCE_MASK
+        self.next_sequence = (sequence + len(batch.timestamps)) & SEQUENCE_MASK
         return sequence
 
     def start(self, batch: ProducerBatch) -> None:
@@ -140,12 +140,15 @@ class PartitionQueue:
     def resolve(self, batch: ProducerBatch) -> None:
         """Remove a sent batch that is confirmed, or refused for good."""
         self._unsend(batch)
-        self._resume()
+        if self.refused:
+            self._resume()
 
     def confirm(self, batch: ProducerBatch) -> None:
         """Remove a sent batch that is confirmed."""
         self.is_proven = True
-        self.resolve(batch)
+        self._unsend(batch)
+        if self.refused:
+            self._resume()
 
     def refuse(self, batch: ProducerBatch, *, may_be_written: bool, retry_at: float = 0.0) -> None:
         """Keep a sent batch that is refused for now, to be sent again."""
@@ -154,6 +157,10 @@ class PartitionQueue:
         self.refused.append(batch)
         self.retry_at = max(self.retry_at, retry_at)
         self._resume()
+
+    def rested(self) -> None:
+        """Send again what was refused: the time for it has come."""
+        self.retry_at = 0.0
 
     def connection_lost(self) -> list[ProducerBatch]:
         """Prepare to send all sent batches again. Return those that were already given up, which

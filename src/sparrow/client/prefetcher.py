@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import SparrowError
@@ -64,6 +65,8 @@ class Prefetcher(Consumer):
         """Decoded and not handed out."""
         self._leases: deque[Lease] = deque()
         """Leases behind them, not decoded."""
+        self._encoded = 0
+        """Records of these leases."""
         self.is_stopped = False
         """True if the running iterations must end."""
         self._make_job = make_job
@@ -77,8 +80,7 @@ class Prefetcher(Consumer):
 
     def forked(self, parent: int) -> None:
         super().forked(parent)
-        self.jobs.clear()
-        self._leases.clear()
+        self._drop_all()
         self._arrivals.clear()
 
     # ── taking jobs ───────────────────────────────────────────────────────────────────────────────
@@ -88,7 +90,7 @@ class Prefetcher(Consumer):
         if not self._iterations:
             self.is_stopped = False
         self._iterations += 1
-        self._give_credit()
+        self.give_credit()
 
     def end(self) -> None:
         """Unregister an iteration; after the last one release all jobs that were not handed out."""
@@ -107,20 +109,32 @@ class Prefetcher(Consumer):
         if self.failure is not None:
             return
         while self._leases:
-            self._release(self._leases.popleft())
+            self._release(self._next_lease())
         self._release_jobs(lambda _: True)
+
+    def _next_lease(self) -> Lease:
+        """Return and remove the oldest lease that is not decoded."""
+        lease = self._leases.popleft()
+        self._encoded -= lease.unsettled
+        return lease
+
+    def _drop_all(self) -> None:
+        self.jobs.clear()
+        self._leases.clear()
+        self._encoded = 0
 
     def take_nowait(self, now: float) -> LeasedRecord | None:
         """Return the next job, if one is here."""
         jobs = self.jobs
-        while jobs or self.refill():
+        while jobs or (self._leases and self.refill()):
             try:
                 job: LeasedRecord = jobs.popleft()
             except IndexError:  # another thread was faster
                 continue
-            if self._arrivals:
-                self.wake_next()
-            if job.lease.latest_deadline > now and not job.is_lost:
+            if self._arrivals and (jobs or self._leases):
+                self._wake()
+            lease = job.lease
+            if lease.latest_deadline > now and not (lease.lost and job.is_lost):
                 return job
         return None
 
@@ -132,7 +146,8 @@ class Prefetcher(Consumer):
             raise copy_of(self.failure)
         if self.is_stopped or self.jobs or self._leases:
             return not self.is_stopped
-        self._give_credit()
+        if not self._is_flushing:  # else it follows the settlements
+            self.give_credit()
         future = self.loop.create_future()
         self._arrivals.append(future)
         try:
@@ -150,14 +165,13 @@ class Prefetcher(Consumer):
     def refill(self) -> bool:
         """Make jobs of the next lease; return False if there is none."""
         while self._leases:
-            lease = self._leases.popleft()
+            lease = self._next_lease()
             try:
                 records = lease.records()
             except SparrowError as error:
                 self._damaged(lease, error)
                 continue
-            make_job = self._make_job
-            self.jobs.extend([make_job(lease, record, count) for record, count in lease.counted(records)])
+            self.jobs.extend(map(self._make_job, repeat(lease), records, lease.counts(records)))
             if self.jobs:
                 return True
         return False
@@ -177,9 +191,7 @@ class Prefetcher(Consumer):
         self._settle_lease(lease, NACK, text)
 
     def wake_next(self) -> None:
-        """Wake the next caller that waits, if there may be more jobs. To be called after taking
-        one.
-        """
+        """Wake the next caller that waits, if there may be more jobs."""
         if self.jobs or self._leases:
             self._wake()
 
@@ -200,7 +212,7 @@ class Prefetcher(Consumer):
 
     def stale(self, now: float) -> None:
         while self._leases and self._leases[0].stale_at <= now:
-            self._release(self._leases.popleft())
+            self._release(self._next_lease())
         self._release_jobs(lambda job: job.lease.stale_at <= now)
 
     def _release_jobs(self, is_chosen: Callable[[Any], bool]) -> None:
@@ -225,28 +237,21 @@ class Prefetcher(Consumer):
             self._release(lease)
             return
         self._leases.append(lease)
+        self._encoded += lease.unsettled
         self._wake()
-        self._give_credit()
 
     def opened(self) -> None:
         self._outstanding = 0
         self._free = self.options.prefetch - self._lease_table.records
-        self._give_credit()
+        self.give_credit()
 
     def settled(self, records: int) -> None:
         self._free += records
 
-    def settlements_sent(self) -> None:
-        self._give_credit()
-
-    @property
-    def _supply(self) -> int:
-        """Records that wait here, or that the broker may push."""
-        return self._outstanding + len(self.jobs) + sum(lease.unsettled for lease in self._leases)
-
-    def _give_credit(self) -> None:
+    def give_credit(self) -> None:
         free, connection = self._free, self.connection
-        if free <= 0 or free * 3 < self._supply or not self._iterations or self.is_stopped:
+        supply = self._outstanding + len(self.jobs) + self._encoded
+        if free <= 0 or free * 3 < supply or not self._iterations or self.is_stopped:
             return
         if connection is not None and self.is_open and connection.may_send(QueueCredit, self.channel):
             connection.send(QueueCredit(free), self.channel)
@@ -254,6 +259,5 @@ class Prefetcher(Consumer):
             self._free = 0
 
     def ended(self) -> None:
-        self.jobs.clear()
-        self._leases.clear()
+        self._drop_all()
         self._wake_all()

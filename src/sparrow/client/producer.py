@@ -427,11 +427,9 @@ class Producer:
     def _read_clock(self) -> int:
         """Return the wall time in ms, the same for all messages until the loop's next iteration."""
         self._now_ms = self._clock.wall_ms()
-        self._loop.call_soon(self._forget_time)
+        if not self._sender.is_scheduled:
+            self._loop.call_soon(self.next_iteration)
         return self._now_ms
-
-    def _forget_time(self) -> None:
-        self._now_ms = 0
 
     # ── room ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -472,7 +470,8 @@ class Producer:
     def _open_batch(self, queue: PartitionQueue) -> ProducerBatch:
         now = self._loop.time()
         self._serial += 1
-        batch = self._new_batch(queue.topic, queue.partition, now + self.options.delivery_timeout_s)
+        deadline = now + self.options.delivery_timeout_s
+        batch = ProducerBatch(queue.topic, queue.partition, self._serial, deadline, loop=self._loop)
         self._unsettled[batch] = None
         if self._linger_s <= 0:
             batch.is_due = True
@@ -483,9 +482,6 @@ class Producer:
             if self._linger_timer is None:
                 self._linger_timer = self._loop.call_at(batch.due_at, self._linger_ended)
         return batch
-
-    def _new_batch(self, topic: str, partition: int, deadline: float) -> ProducerBatch:
-        return ProducerBatch(topic, partition, self._serial, deadline, loop=self._loop)
 
     def _linger_ended(self) -> None:
         """Send the batches that have lingered long enough, and start the timer for the next."""
@@ -511,6 +507,10 @@ class Producer:
                 self._sender.enqueue(self._accumulators[batch.topic].queues[batch.partition])
 
     # ── callbacks of the sender ───────────────────────────────────────────────────────────────────
+
+    def next_iteration(self) -> None:
+        """Forget the time, which may have gone on."""
+        self._now_ms = 0
 
     def settled(self, batch: ProducerBatch) -> None:
         """Free the room of a batch that is confirmed or failed."""
@@ -648,7 +648,7 @@ class Producer:
         batch.move(deliveries)
 
     def _failed_delivery(self, unplaced: ProducerBatch, error: SparrowError) -> Delivery:
-        batch = self._new_batch(unplaced.topic, unplaced.partition, 0.0)
+        batch = ProducerBatch(unplaced.topic, unplaced.partition, self._serial, 0.0, loop=self._loop)
         batch.timestamps.append(0)
         batch.fail(error)
         self._unseen.append(batch)

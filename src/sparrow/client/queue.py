@@ -201,15 +201,18 @@ class Queue:
                     if now - began < _SLICE_S:
                         continue
                     await asyncio.sleep(0)
-                elif not await self.more(prefetcher):
+                elif not await prefetcher.arrival():
                     return
                 began = now = loop_time()
+        except NotLeased:
+            if not self._is_closed:
+                raise
         finally:
             prefetcher.end()
 
     async def more(self, prefetcher: Prefetcher) -> bool:
-        """Wait until the prefetcher has `jobs`, or may have; return False when the iterations were
-        ended.
+        """Wait until the prefetcher has `jobs` for another thread, or may have; return False when
+        the iterations were ended.
         """
         try:
             goes_on = prefetcher.refill() or await prefetcher.arrival()

@@ -86,6 +86,10 @@ class _State(Enum):
 class BatchOwner(Protocol):
     """The producer that uses a sender."""
 
+    def next_iteration(self) -> None:
+        """Handle the loop's next iteration after `enqueue`."""
+        ...
+
     def settled(self, batch: ProducerBatch) -> None:
         """Handle a batch that is confirmed or failed: its room is free."""
         ...
@@ -127,9 +131,12 @@ class Sender:
         self._in_flight: dict[int, tuple[PartitionQueue, ProducerBatch, int]] = {}
         self._queues: list[PartitionQueue] = []
         self._runnable: deque[PartitionQueue] = deque()
-        self._is_scheduled = False
+        self.is_scheduled = False
+        """True if the owner's `next_iteration` will be called."""
         self._wants_restart = False
         self._is_probing = False
+        self._is_refused = False
+        """True if the broker refused something since it last confirmed a batch."""
         self._refusals = Refusals(session.address, options)
         self._backoff = Backoff(session.options.backoff_initial_s, session.options.backoff_max_s)
         self._closed: asyncio.Future[None] | None = None
@@ -149,9 +156,9 @@ class Sender:
         if not queue.is_runnable:
             queue.is_runnable = True
             self._runnable.append(queue)
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._send_runnable)
+        if not self.is_scheduled:
+            self.is_scheduled = True
+            self._loop.call_soon(self._next_iteration)
 
     def expire(self, now: float) -> None:
         """Give up batches that are past their deadline."""
@@ -198,7 +205,8 @@ class Sender:
         if isinstance(head, Confirm):
             for confirmation in head.confirmations:
                 self._handle_confirmation(confirmation)
-            self._continue()
+            if self._runnable or self._wants_restart:
+                self._continue()
         elif isinstance(head, ProducerOpened):
             self._channel_open(head)
         elif isinstance(head, Error):
@@ -257,7 +265,7 @@ class Sender:
         elif not error.retriable:
             self._end(error)
             return
-        self._loop.call_later(self._backoff.next_delay_s(), self._open)
+        self._loop.call_later(self._next_delay_s(), self._open)
 
     def _channel_closed(self) -> None:
         self._state = _State.DOWN
@@ -308,22 +316,27 @@ class Sender:
             queue.is_runnable = True
             self._runnable.append(queue)
 
+    def _next_iteration(self) -> None:
+        self.is_scheduled = False
+        self._owner.next_iteration()
+        self._send_runnable()
+
     def _send_runnable(self) -> None:
-        self._is_scheduled = False
-        connection = self._connection
-        if self._state is not _State.OPEN or connection is None:
+        connection, runnable = self._connection, self._runnable
+        if not runnable or self._state is not _State.OPEN or connection is None:
             return
-        runnable, now = self._runnable, self._loop.time()
         while runnable and connection.accepts:
             queue = runnable.popleft()
-            batch = queue.next_batch(now, only_undecided=self._wants_restart)
+            batch = queue.next_batch(only_undecided=self._wants_restart)
             if batch is None:
                 queue.is_runnable = False
-            elif self._send(connection, queue, batch):
-                runnable.append(queue)
-            else:
+            elif not self._send(connection, queue, batch):
                 runnable.appendleft(queue)
                 break
+            elif queue.again or queue.ready or queue.open is not None:
+                runnable.append(queue)
+            else:
+                queue.is_runnable = False
         connection.flush()
 
     def _send(self, connection: Connection, queue: PartitionQueue, batch: ProducerBatch) -> bool:
@@ -338,7 +351,7 @@ class Sender:
             return False
         queue.start(batch)
         self._next_ref += 1
-        connection.send(
+        connection.put(
             Publish(self._next_ref, queue.topic, queue.partition, self._options.acks), self._channel, data
         )
         if self._options.acks == ACKS_NONE:
@@ -393,10 +406,21 @@ class Sender:
         if confirmation.failure is not None:
             self._refused(queue, batch, confirmation.failure)
         else:
-            self._backoff.reset()
-            self._refusals.ended()
+            if self._is_refused:
+                self._taken()
             self._confirmed(queue, batch, confirmation.base_offset, confirmation.timestamp)
         self._make_runnable(queue)
+
+    def _taken(self) -> None:
+        """Record that the broker takes batches again."""
+        self._is_refused = False
+        self._backoff.reset()
+        self._refusals.ended()
+
+    def _next_delay_s(self) -> float:
+        """Return the delay before another attempt, after the broker refused one."""
+        self._is_refused = True
+        return self._backoff.next_delay_s()
 
     def _confirmed(
         self, queue: PartitionQueue, batch: ProducerBatch, base_offset: int, timestamp: int
@@ -421,7 +445,7 @@ class Sender:
             queue.replace(batch, self._owner.too_large(batch))
         elif failure.retriable:
             self._refusals.refused(error, self._loop.time())
-            delay_s = self._backoff.next_delay_s()
+            delay_s = self._next_delay_s()
             may_be_written = batch.was_unsure or not isinstance(error, _NOTHING_WRITTEN)
             queue.refuse(batch, may_be_written=may_be_written, retry_at=self._loop.time() + delay_s)
             self._loop.call_later(delay_s, self._retry, queue)
@@ -436,6 +460,7 @@ class Sender:
         if early_s > 0:
             self._loop.call_later(early_s, self._retry, queue)
         else:
+            queue.rested()
             self.enqueue(queue)
 
     def _out_of_order(self, queue: PartitionQueue, batch: ProducerBatch) -> None:

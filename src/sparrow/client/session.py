@@ -303,7 +303,8 @@ class Session:
             UsedAfterFork: this is a child of the process that connected.
             InvalidArgument: another event loop runs than the one on which the client was connected.
         """
-        self.check_process()
+        if self._forked is not None:
+            self.check_process()
         if asyncio.get_running_loop() is not self.loop:
             raise InvalidArgument(
                 f"the client of {self.address} belongs to the event loop on which it was connected; connect "

@@ -108,7 +108,16 @@ class CountdownFuture:
 class SettleRequest:
     """The content of one SETTLE frame."""
 
-    __slots__ = ("deadline", "is_repeated", "kept", "members", "not_before", "serial", "settlements")
+    __slots__ = (
+        "deadline",
+        "is_releasing",
+        "is_repeated",
+        "kept",
+        "members",
+        "not_before",
+        "serial",
+        "settlements",
+    )
 
     def __init__(self, serial: int, deadline: float) -> None:
         self.serial = serial
@@ -119,6 +128,8 @@ class SettleRequest:
         """Monotonic time before which it is not sent."""
         self.is_repeated = False
         """True if the broker may have kept an earlier copy."""
+        self.is_releasing = False
+        """True if some of it nacks or releases."""
         self.settlements: list[Settlement] = []
         self.members: list[list[Part]] = []
         """The parts of each settlement, by their first offset."""
@@ -188,10 +199,9 @@ class Settlements:
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────
 
-    def add(self, part: Part) -> bool:
-        """Add a part; return True if it is the first since `build`."""
+    def add(self, part: Part) -> None:
+        """Add a part, for the next `build`."""
         self._pending.append(part)
-        return len(self._pending) == 1
 
     def build(self, deadline: float) -> None:
         """Make requests of the added parts."""
@@ -274,6 +284,8 @@ class Settlements:
         kept them.
         """
         for request in self._sent.values():
+            if not request.is_releasing:
+                continue
             for part in request.parts_of(topic, partition):
                 if any(first <= part[2] and part[1] <= last for first, last, _ in ranges):
                     request.kept.append(part)
@@ -350,10 +362,10 @@ def build_requests(
             if not requests or len(ranges) > room_ranges or size_bytes > room_bytes:
                 requests.append(SettleRequest(serial, deadline))
                 room_ranges, room_bytes = MAX_RANGES, MAX_REQUEST_BYTES
-            requests[-1].settlements.append(
-                Settlement(verb, topic, partition, ranges, delay_ms, text, delivery)
-            )
-            requests[-1].members.append(owners)
+            request = requests[-1]
+            request.settlements.append(Settlement(verb, topic, partition, ranges, delay_ms, text, delivery))
+            request.members.append(owners)
+            request.is_releasing = request.is_releasing or verb in _RELEASING
             room_ranges -= len(ranges)
             room_bytes -= size_bytes
     return requests
@@ -363,10 +375,11 @@ def _is_no_extension(item: tuple[SettlementKey, list[Part]]) -> bool:
     return item[0][0] != EXTEND
 
 
-def _ranges(members: list[Part], *, is_merged: bool) -> Iterator[tuple[list[tuple[int, int]], list[Part]]]:
-    """Yield sorted parts as ranges, neighbours merged, with the parts they are made of; at most
-    `MAX_RANGES` at a time.
+def _ranges(members: list[Part], *, is_merged: bool) -> list[tuple[list[tuple[int, int]], list[Part]]]:
+    """Return sorted parts as ranges, neighbours merged, with the parts they are made of; at most
+    `MAX_RANGES` in each element.
     """
+    full: list[tuple[list[tuple[int, int]], list[Part]]] = []
     ranges: list[tuple[int, int]] = []
     start = 0
     _, first, last, _ = members[0]
@@ -377,11 +390,12 @@ def _ranges(members: list[Part], *, is_merged: bool) -> Iterator[tuple[list[tupl
             continue
         ranges.append((first, last))
         if len(ranges) == MAX_RANGES:
-            yield ranges, members[start:index]
+            full.append((ranges, members[start:index]))
             ranges, start = [], index
         first, last = next_first, next_last
     ranges.append((first, last))
-    yield ranges, members[start:] if start else members
+    full.append((ranges, members[start:] if start else members))
+    return full
 
 
 def _complete(members: list[Part]) -> None:

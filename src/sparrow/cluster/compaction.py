@@ -15,7 +15,7 @@ from sparrow.cluster.manifest import producer_batches
 from sparrow.records.batch import parse_header
 from sparrow.storage.batch_compaction import BatchCompaction, Survey
 from sparrow.storage.compaction import Candidate, Range, maybe_range
-from sparrow.storage.retention import is_due_to_roll
+from sparrow.storage.retention import max_active_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,7 +81,7 @@ def closed_pieces(content: LogContent, now_ms: int) -> list[Piece]:
             continue
         first_ms = piece.payload.at_ms if first_ms < 0 else first_ms
         size += piece.run.length
-        if size >= config.segment_bytes or is_due_to_roll(now_ms - first_ms, config):
+        if size >= config.segment_bytes or now_ms - first_ms > max_active_ms(config):
             closed, size, first_ms = number + 1, 0, -1
     return content.pieces.until(closed)
 

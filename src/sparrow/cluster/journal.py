@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sparrow.base.histogram import Histogram
     from sparrow.cluster.committer import ShardCommitter
     from sparrow.cluster.payloads import CommitPayload
+    from sparrow.cluster.settlement import Settle
 
 SPACE_BYTES: Final = 16 << 20
 """Bytes of records that may wait for a checkpoint; more wait themselves."""
@@ -57,7 +58,7 @@ class LedgerJournal:
         self._sizes: deque[tuple[int, int]] = deque(
             (number, len(record)) for number, record, _ in records if number >= first
         )
-        self._waiting: deque[tuple[bytes, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[bytes, Settle]] = deque()
         self._is_closed = False
 
     @property
@@ -77,19 +78,22 @@ class LedgerJournal:
 
     def append(self, record: bytes) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._is_closed:
-            future.set_exception(StorageFailed("the journal is closed"))
-        elif self._waiting or self._used_bytes + len(record) > SPACE_BYTES:
-            self._waiting.append((record, future))
-        else:
-            self._append(record, future)
+        self.append_then(record, settle_future(future, None))
         return future
 
-    def _append(self, record: bytes, future: asyncio.Future[None]) -> None:
+    def append_then(self, record: bytes, then: Settle) -> None:
+        if self._is_closed:
+            asyncio.get_running_loop().call_soon(then, StorageFailed("the journal is closed"))
+        elif self._waiting or self._used_bytes + len(record) > SPACE_BYTES:
+            self._waiting.append((record, then))
+        else:
+            self._append(record, then)
+
+    def _append(self, record: bytes, then: Settle) -> None:
         try:
             group = self._committer.admit(len(record))
         except SparrowError as error:
-            future.set_exception(error)
+            asyncio.get_running_loop().call_soon(then, error)
             return
         group.entry_bytes += len(record)
         if not group.journal:
@@ -98,7 +102,7 @@ class LedgerJournal:
         self._sizes.append((self._next, len(record)))
         self._used_bytes += len(record)
         self._next += 1
-        group.settlements.append(settle_future(future, None))
+        group.settlements.append(then)
 
     def committed(self, first: int, count: int, payload: CommitPayload) -> None:
         """See `CommittedJournal`."""
@@ -120,15 +124,12 @@ class LedgerJournal:
         while self._sizes and self._sizes[0][0] < before:
             self._used_bytes -= self._sizes.popleft()[1]
         while self._waiting and self._used_bytes + len(self._waiting[0][0]) <= SPACE_BYTES:
-            record, future = self._waiting.popleft()
-            if not future.done():
-                self._append(record, future)
+            self._append(*self._waiting.popleft())
 
     def refuse_waiting(self, error: SparrowError) -> None:
         waiting, self._waiting = self._waiting, deque()
-        for _, future in waiting:
-            if not future.done():
-                future.set_exception(error)
+        for _, then in waiting:
+            then(error)
 
     def take_records(self) -> list[memoryview]:
         found, self._found = self._found, []

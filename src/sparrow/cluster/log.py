@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sparrow.base.errors import CorruptBatch
+    from sparrow.base.futures import Then
     from sparrow.cluster.committer import Group
     from sparrow.cluster.ledger import EntryRow
     from sparrow.cluster.loaded_logs import LogState
@@ -153,13 +154,16 @@ class ObjectLog:
             raise StorageFailed(f"the log {self.id} is closed; open it again")
 
     def durable(self, offset: int) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.when_durable(offset, lambda _: future.set_result(None))
+        return future
+
+    def when_durable(self, offset: int, then: Then) -> None:
         if offset > self.content.end:
             raise OffsetOutOfRange(
                 f"{self.id} ends at offset {self.content.end}; nothing before {offset} can be made durable"
             )
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        future.set_result(None)
-        return future
+        then(None)
 
     # ── reading ──
 

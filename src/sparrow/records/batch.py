@@ -25,14 +25,12 @@ the rest.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Final
 
 import google_crc32c
+from msgspec import Struct
 
 from sparrow.base.errors import CorruptBatch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HEADER_BYTES = 61
 LENGTH_OFFSET = 8
@@ -40,11 +38,18 @@ CRC_START = 21
 OVERHEAD_BYTES = 12
 """Base offset and length, which the batch length does not count."""
 
+COMPRESSION: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+"""Bits of the attributes."""
+
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _STAMP = struct.Struct(">qii")
 
 
-class BatchHeader(NamedTuple):
+class BatchHeader(Struct, frozen=True, gc=False):
     """The 61 bytes in front of the records."""
 
     base_offset: int
@@ -77,24 +82,24 @@ class BatchHeader(NamedTuple):
     @property
     def compression(self) -> int:
         """Number of the codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
-        return self.attributes & 0x07
+        return self.attributes & COMPRESSION
 
     @property
     def is_log_append_time(self) -> bool:
-        return bool(self.attributes & 0x08)
+        return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & 0x10)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        return bool(self.attributes & 0x20)
+        return bool(self.attributes & CONTROL)
 
     @property
     def has_delete_horizon(self) -> bool:
         """True if `base_timestamp` is the time from which tombstones may be removed (KIP-534)."""
-        return bool(self.attributes & 0x40)
+        return bool(self.attributes & DELETE_HORIZON)
 
     @property
     def last_sequence(self) -> int:
@@ -109,7 +114,7 @@ def parse_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
         CorruptBatch: fewer bytes than a header.
     """
     try:
-        return BatchHeader._make(_HEADER.unpack_from(data, position))
+        return BatchHeader(*_HEADER.unpack_from(data, position))
     except struct.error:
         raise CorruptBatch(
             f"a record batch needs {HEADER_BYTES} bytes for its header, found {len(data) - position}"
@@ -123,13 +128,18 @@ def check(data: bytes | memoryview, position: int = 0) -> BatchHeader:
         CorruptBatch: names the first thing that is wrong.
     """
     header = parse_header(data, position)
+    check_parsed(header, data, position)
+    return header
+
+
+def check_parsed(header: BatchHeader, data: bytes | memoryview, position: int = 0) -> None:
+    """Check as `check` a batch whose header was parsed."""
     if header.magic != 2:
         raise CorruptBatch(f"record batch of magic {header.magic}; only magic 2 is taken")
-    end = position + header.size_bytes
-    if header.size_bytes < HEADER_BYTES or end > len(data):
-        raise CorruptBatch(
-            f"record batch says it is {header.size_bytes} bytes long, {len(data) - position} are there"
-        )
+    size = header.batch_length + OVERHEAD_BYTES
+    end = position + size
+    if size < HEADER_BYTES or end > len(data):
+        raise CorruptBatch(f"record batch says it is {size} bytes long, {len(data) - position} are there")
     if header.last_offset_delta < 0 or header.record_count < 0:
         raise CorruptBatch(
             f"record batch with {header.record_count} records and last offset delta "
@@ -139,23 +149,24 @@ def check(data: bytes | memoryview, position: int = 0) -> BatchHeader:
     actual = google_crc32c.value(bytes(data[position + CRC_START : end]))
     if actual != header.crc:
         raise CorruptBatch(f"record batch's CRC is {header.crc:#010x}, its bytes give {actual:#010x}")
-    return header
 
 
-def split(data: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Iterate over checked batches, back to back, until the end of `data`; each with its bytes (no
-    copy).
+def split(data: bytes | memoryview) -> list[tuple[BatchHeader, memoryview]]:
+    """Return the headers of checked batches, back to back, until the end of `data`; each with its
+    bytes (no copy).
 
     Raises:
         CorruptBatch: as `check`; also for a rest that is no whole batch.
     """
     view = memoryview(data)
-    position = 0
-    while position < len(view):
+    batches = []
+    position, total = 0, len(view)
+    while position < total:
         header = check(view, position)
-        end = position + header.size_bytes
-        yield header, view[position:end]
+        end = position + header.batch_length + OVERHEAD_BYTES
+        batches.append((header, view[position:end]))
         position = end
+    return batches
 
 
 def stamp(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:

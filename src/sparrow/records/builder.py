@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import struct
 from itertools import starmap
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import google_crc32c
+from msgspec import Struct
 
 from sparrow.base.errors import InvalidArgument, InvalidRecord, InvalidTimestamp, RecordTooLarge
 from sparrow.records.batch import HEADER_BYTES, OVERHEAD_BYTES
@@ -50,7 +51,7 @@ _OFFSET_WIDTHS: Final = [(1 << (7 * width - 1), width) for width in range(1, 6)]
 """Offset deltas below the first number take the second number of bytes."""
 
 
-class BatchFields(NamedTuple):
+class BatchFields(Struct, frozen=True, gc=False):
     """The fields of a batch's header besides sizes, counts and the CRC."""
 
     base_timestamp: int
@@ -93,9 +94,8 @@ def build_batch(
     for column in (keys, headers, stamps):
         if column is not None and len(column) != count:
             raise InvalidArgument(f"a batch of {count} values has a column of {len(column)}")
-    base, last = _timestamp_range(stamps)
+    base, last, deltas = _timestamp_fields(stamps)
     tails = _NO_HEADERS if headers is None else _tails(headers)
-    deltas = _deltas(stamps, base)
     fields = BatchFields(
         base,
         last,
@@ -122,7 +122,7 @@ def assemble(
         RecordTooLarge: over the limit of a batch (2 GiB).
         UnsupportedCompression: no such codec.
     """
-    body = compress(compression, records) if record_count else b""
+    body = compress(compression, records) if compression and record_count else records
     size_bytes = HEADER_BYTES + len(body)
     if size_bytes > _MAX_BATCH_BYTES:
         raise RecordTooLarge(
@@ -161,7 +161,9 @@ def encode_records(
         timestamp_deltas: ms; None for 0 in all.
     """
     count = len(values)
-    offsets = _naturals(range(count))
+    offsets = VARINTS[:count]
+    if count > TABLE_SIZE:
+        offsets += map(encode_varint, range(TABLE_SIZE, count))
     # `sizes` grows to the value of each record's length field: all that follows it.
     value_lengths, contents, sizes = _field(values)
     columns: list[Column] = [b"", _NO_ATTRIBUTES + _NO_TIMESTAMP_DELTA, offsets]
@@ -221,19 +223,15 @@ def _record_lengths(sizes: list[int], constant: int) -> list[bytes]:
     lengths: list[bytes] = []
     for end, offset_bytes in _OFFSET_WIDTHS:
         extra = constant + offset_bytes
-        lengths += _naturals([size + extra for size in sizes[start:end]])
+        part = sizes[start:end]
+        try:
+            lengths += [VARINTS[size + extra] for size in part]
+        except IndexError:
+            lengths += [encode_varint(size + extra) for size in part]
         start = end
         if start >= len(sizes):
             break
     return lengths
-
-
-def _naturals(numbers: Sequence[int]) -> list[bytes]:
-    """Encode numbers that are not negative."""
-    try:
-        return [VARINTS[number] for number in numbers]
-    except IndexError:
-        return [encode_varint(number) for number in numbers]
 
 
 def _integers(numbers: Sequence[int]) -> list[bytes]:
@@ -272,22 +270,19 @@ def _encode_header(name: str, value: bytes | None) -> bytes:
     return start + NULL if value is None else b"%b%b%b" % (start, encode_varint(len(value)), value)
 
 
-def _deltas(timestamps: Sequence[int], base: int) -> list[int] | None:
-    """Return the deltas to `base`; None if all are 0."""
-    if timestamps.count(base) == len(timestamps):
-        return None
-    return [timestamp - base for timestamp in timestamps]
-
-
-def _timestamp_range(timestamps: Sequence[int]) -> tuple[int, int]:
+def _timestamp_fields(timestamps: Sequence[int]) -> tuple[int, int, list[int] | None]:
+    """Return the base timestamp, the greatest one, and the deltas to the base; None if all are
+    0.
+    """
     if not timestamps:
         raise InvalidArgument("a batch needs at least one record")
-    last = max(timestamps)
-    if min(timestamps) < 0 or last > _MAX_TIMESTAMP_MS:
+    first, last = min(timestamps), max(timestamps)
+    if first < 0 or last > _MAX_TIMESTAMP_MS:
         raise InvalidTimestamp(
-            f"timestamps are milliseconds from 0 to 2**62 since 1970; these are {min(timestamps)} to {last}"
+            f"timestamps are milliseconds from 0 to 2**62 since 1970; these are {first} to {last}"
         )
-    return timestamps[0], last
+    base = timestamps[0]
+    return base, last, None if first == last else [timestamp - base for timestamp in timestamps]
 
 
 def _refuse_other_than_bytes(*columns: Sequence[object] | None) -> None:

@@ -8,7 +8,9 @@ that all report such a batch in the same way, and continue behind it by the same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from msgspec import Struct
 
 from sparrow.base.errors import (
     BadInput,
@@ -33,7 +35,7 @@ SKIP: Final = "skip"
 ON_CORRUPT: Final[tuple[OnCorrupt, ...]] = get_args(OnCorrupt)
 
 
-class Readable(NamedTuple):
+class Readable(Struct, frozen=True):
     """The records of the readable batches, in order, and one error for each of the others."""
 
     records: list[Record]
@@ -48,16 +50,24 @@ def decode_readable(
     check_crc: bool = True,
     min_offset: int = 0,
     max_bytes: int = compression.DEFAULT_MAX_BYTES,
+    header: BatchHeader | None = None,
 ) -> list[Record]:
     """Return the records of one whole batch; the arguments are those of `decode`.
 
     Raises:
         CorruptBatch: with topic, partition, base offset and next offset, whatever the reason is.
     """
-    header = parse_header(batch)
+    if header is None:
+        header = parse_header(batch)
     try:
         return decode(
-            batch, topic, partition, check_crc=check_crc, min_offset=min_offset, max_bytes=max_bytes
+            batch,
+            topic,
+            partition,
+            check_crc=check_crc,
+            min_offset=min_offset,
+            max_bytes=max_bytes,
+            header=header,
         )
     except (CorruptBatch, UnsupportedCompression, RecordTooLarge) as error:
         raise corrupt_batch(header, topic, partition, error) from None
@@ -77,24 +87,28 @@ def decode_batches(
     Args:
         stops: decode nothing behind the first unreadable batch.
     """
-    found = Readable([], [])
-    view, position = memoryview(data), 0
-    while position < len(view):
+    records: list[Record] = []
+    corrupt: list[CorruptBatch] = []
+    view, position, size = memoryview(data), 0, len(data)
+    while position < size:
         header = parse_header(view, position)
         end = position + header.size_bytes
         if header.next_offset > min_offset:
             try:
-                found.records.extend(
-                    decode_readable(
-                        view[position:end], topic, partition, min_offset=min_offset, max_bytes=max_bytes
-                    )
+                records += decode_readable(
+                    view[position:end],
+                    topic,
+                    partition,
+                    min_offset=min_offset,
+                    max_bytes=max_bytes,
+                    header=header,
                 )
             except CorruptBatch as error:
-                found.corrupt.append(error)
+                corrupt.append(error)
                 if stops:
                     break
         position = end
-    return found
+    return Readable(records, corrupt)
 
 
 def corruption_of(

@@ -21,7 +21,7 @@ import msgspec
 
 from sparrow.base.errors import CorruptBatch
 from sparrow.records import compression
-from sparrow.records.batch import check, parse_header
+from sparrow.records.batch import check_parsed, parse_header
 from sparrow.records.layout import plain_records, read_fields, read_headers
 from sparrow.records.runs import MIN_RUN, maybe_run
 
@@ -61,6 +61,7 @@ def decode(
     check_crc: bool = True,
     min_offset: int = 0,
     max_bytes: int = compression.DEFAULT_MAX_BYTES,
+    header: BatchHeader | None = None,
 ) -> list[Record]:
     """Decode the records of one whole batch, those before `min_offset` left out; none of a control
     batch.
@@ -68,13 +69,17 @@ def decode(
     Args:
         max_bytes: limit of the decompressed records. As objects they take up to some fifteen times
             that, if they are tiny.
+        header: the batch's, if it was parsed already.
 
     Raises:
         CorruptBatch: names the fault, and from which `offset` on. No record is returned.
         UnsupportedCompression: the batch is of a codec that does not exist yet.
         RecordTooLarge: the records would exceed `max_bytes`.
     """
-    header = check(batch) if check_crc else parse_header(batch)
+    if header is None:
+        header = parse_header(batch)
+    if check_crc:
+        check_parsed(header, batch)
     if header.is_control:
         return []
     records = _records(header, batch, topic, partition, max_bytes)
@@ -141,10 +146,15 @@ class _Decoder:
         count = self.header.record_count
         stretch = 1
         try:
-            while len(self.records) < count:
-                self._one_by_one(min(stretch, count - len(self.records)))
-                found = self._maybe_take_run(count - len(self.records))
-                stretch = 1 if found else min(max(stretch * 2, _FIRST_STRETCH), _LONGEST_STRETCH)
+            left = count
+            while left > 0:
+                self._one_by_one(min(stretch, left))
+                left = count - len(self.records)
+                if left >= MIN_RUN and self._maybe_take_run(left):
+                    stretch = 1
+                    left = count - len(self.records)
+                else:
+                    stretch = min(max(stretch * 2, _FIRST_STRETCH), _LONGEST_STRETCH)
         except IndexError:
             raise CorruptBatch(f"record {len(self.records)} of the batch runs over its end") from None
         if self.position != len(self.data):
@@ -161,7 +171,7 @@ class _Decoder:
     def _maybe_take_run(self, max_count: int) -> bool:
         data, position, previous = self.data, self.position, self.previous
         # Two neighbours of unlike length begin no run; nearly all attempts end here.
-        if max_count < MIN_RUN or data[position : position + 2] != data[previous : previous + 2]:
+        if data[position : position + 2] != data[previous : previous + 2]:
             return False
         run = maybe_run(data, position, self.next_delta, max_count, self.timestamp_of)
         if run is None:

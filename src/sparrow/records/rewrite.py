@@ -19,6 +19,7 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import google_crc32c
+from msgspec.structs import replace
 
 from sparrow.base.errors import CorruptBatch
 from sparrow.records.batch import CRC_START, parse_header
@@ -119,13 +120,13 @@ def retain(
         return emptied(header) if keep_empty else None
     fields = _fields(header)
     if not header.is_log_append_time:
-        fields = fields._replace(max_timestamp=_within_64_bits(max(record.timestamp for record in kept)))
+        fields = replace(fields, max_timestamp=_within_64_bits(max(record.timestamp for record in kept)))
     raws = [record.raw for record in kept]
     if delete_horizon_ms is not None and sets_horizon:
         shift = header.base_timestamp - delete_horizon_ms
         raws = [_shifted(raw, shift) for raw in raws]
-        fields = fields._replace(
-            base_timestamp=delete_horizon_ms, attributes=fields.attributes | DELETE_HORIZON
+        fields = replace(
+            fields, base_timestamp=delete_horizon_ms, attributes=fields.attributes | DELETE_HORIZON
         )
     return assemble(b"".join(raws), len(raws), header.last_offset_delta, fields, header.compression)
 
@@ -194,7 +195,7 @@ def emptied(header: BatchHeader) -> bytes:
     maximum.
     """
     attributes = header.attributes & ~DELETE_HORIZON
-    fields = _fields(header)._replace(base_timestamp=header.max_timestamp, attributes=attributes)
+    fields = replace(_fields(header), base_timestamp=header.max_timestamp, attributes=attributes)
     return assemble(b"", 0, header.last_offset_delta, fields)
 
 

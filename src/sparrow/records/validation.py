@@ -11,11 +11,13 @@ decompressed first, within a limit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from sparrow.base.errors import CorruptBatch, InvalidRecord, InvalidTimestamp
 from sparrow.records import compression, walker
-from sparrow.records.batch import HEADER_BYTES
+from sparrow.records.batch import COMPRESSION, HEADER_BYTES, OVERHEAD_BYTES
 from sparrow.records.walker import FaultKind
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ _TEXTS: Final = {
 }
 
 
-class Terms(NamedTuple):
+class Terms(Struct, frozen=True, gc=False):
     """Terms that records have to keep besides their format."""
 
     earliest: int = walker.MIN_TIMESTAMP
@@ -70,7 +72,7 @@ class Terms(NamedTuple):
 ANY: Final = Terms()
 
 
-class CheckedRecords(NamedTuple):
+class CheckedRecords(Struct, frozen=True, gc=False):
     """Properties of correct records."""
 
     max_timestamp: int
@@ -101,12 +103,20 @@ def check_records(
         UnsupportedCompression: the header names no known codec.
     """
     data: bytes | memoryview = batch
-    start, end = HEADER_BYTES, header.size_bytes
-    if header.compression:
+    start, end = HEADER_BYTES, header.batch_length + OVERHEAD_BYTES
+    if header.attributes & COMPRESSION:
         data = _plain(header, batch, max_bytes)
         start, end = 0, len(data)
     kind, index, position, max_timestamp, untimely, keyless = _walk(
-        data, start, end, header.record_count, header.base_timestamp, *terms, in_thread
+        data,
+        start,
+        end,
+        header.record_count,
+        header.base_timestamp,
+        terms.earliest,
+        terms.latest,
+        terms.needs_keys,
+        in_thread,
     )
     if kind:
         raise _refusal(FaultKind(kind), index, position - start, end - position)

@@ -66,7 +66,8 @@ class DirectWrites:
         self._numbers = numbers
         self._syscall = ctypes.PyDLL(None, use_errno=True).syscall
         self._context = ctypes.c_ulong(0)
-        self._call(numbers.setup, 1, ctypes.byref(self._context))
+        if self._syscall(numbers.setup, 1, ctypes.byref(self._context)) < 0:
+            raise _failure()
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._control = ctypes.create_string_buffer(_CONTROL.size)
         self._controls = (ctypes.c_void_p * 1)(ctypes.addressof(self._control))
@@ -104,7 +105,8 @@ class DirectWrites:
         back.
         """
         self._loop.remove_reader(self._eventfd)
-        self._call(self._numbers.destroy, self._context)
+        if self._syscall(self._numbers.destroy, self._context) < 0:
+            raise _failure()
         os.close(self._eventfd)
 
     def _submit(self) -> None:
@@ -112,14 +114,18 @@ class DirectWrites:
             self._control, 0, 0, 0, 0, _PWRITE, 0, self._fd, self._address, self._size, self._position, 0,
             _HAS_EVENTFD, self._eventfd,
         )  # fmt: skip
-        self._call(self._numbers.submit, self._context, 1, self._controls)
+        if self._syscall(self._numbers.submit, self._context, 1, self._controls) < 0:
+            raise _failure()
 
     def _ended(self) -> None:
         os.eventfd_read(self._eventfd)
         done = self._done
-        if done is None or not self._call(
-            self._numbers.getevents, self._context, 0, 1, self._event, self._no_time
-        ):
+        if done is None:
+            return
+        ended = self._syscall(self._numbers.getevents, self._context, 0, 1, self._event, self._no_time)
+        if ended < 0:
+            raise _failure()
+        if not ended:
             return
         written, error = self._event[_RESULT], None
         if written <= 0:
@@ -137,9 +143,8 @@ class DirectWrites:
         self._done = None
         done(error)
 
-    def _call(self, number: int, *arguments: object) -> int:
-        result: int = self._syscall(number, *arguments)
-        if result < 0:
-            failure = ctypes.get_errno()
-            raise OSError(failure, os.strerror(failure))
-        return result
+
+def _failure() -> OSError:
+    """Return the error of the last system call."""
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import DiskFull
-from sparrow.storage.filesystem import Space
+from sparrow.storage.filesystem import Space, translate
 
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
@@ -50,6 +50,7 @@ class DiskSpace:
 
         Raises:
             DiskFull: they would touch the reserve.
+            StorageFailed, Overloaded: the device could not be asked.
         """
         self._budget_bytes -= size
         if self._budget_bytes < 0 or self._monotonic() >= self._next_check:
@@ -70,7 +71,10 @@ class DiskSpace:
         self._budget_bytes = -1
 
     def _check(self, size: int) -> None:
-        self._measure()
+        try:
+            self._measure()
+        except OSError as error:
+            raise translate(error, "asking for the free space of", self._path) from error
         usable = self._space.free_bytes - self.reserve_bytes
         self._budget_bytes = min(self._check_bytes, usable) - size
         if size > usable:

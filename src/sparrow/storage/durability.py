@@ -12,9 +12,9 @@ report success next time. It may even serve them to a broker that is restarted o
 as if they were on the disk. So the empty file `sync-failed` stays behind (in the page cache, which
 lives as long as those false pages), and recovery writes again what it reads.
 
-Concurrency: `wait`, `appended`, `add_segment`, `synced` and the attributes belong to the loop;
-`sync` and `after_sync` run in a flusher's thread; `save`, `settle` and `save_point` block and run
-in any thread, one at a time (`_files`).
+Concurrency: `wait`, `call_when_durable`, `add_segment`, `synced` and the attributes belong to the
+loop; `sync` and `after_sync` run in a flusher's thread; `save`, `settle` and `save_point` block and
+run in any thread, one at a time (`_files`).
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ import itertools
 import logging
 import threading
 from collections import deque
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import Overloaded, SparrowError, StorageFailed
+from sparrow.base.futures import end_future
 from sparrow.storage import names
 from sparrow.storage.checkpoint import Checkpoint, RecoveryPoint, SavedSegment
 from sparrow.storage.filesystem import replace_file, translate
 from sparrow.storage.segment import translate_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from sparrow.base.futures import Then
     from sparrow.storage.resources import Resources
+    from sparrow.storage.row import SegmentRow
     from sparrow.storage.segment import Segment
     from sparrow.storage.store import LogId
     from sparrow.storage.tail import Tail
@@ -54,8 +56,10 @@ _NOT_TRIED = frozenset({errno.EBADF, errno.ENOENT})
 
 
 class Durability:
-    """Durability of one log. `end_offset` is called when a sync begins, `segments` (oldest first)
-    when a checkpoint is written.
+    """Durability of one log.
+
+    Args:
+        row: the log's segments, and its end.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place
@@ -65,17 +69,15 @@ class Durability:
         directory: str,
         saved: Checkpoint,
         durable_offset: int,
-        end_offset: Callable[[], int],
-        segments: Callable[[], list[Segment]],
+        row: SegmentRow,
         tail: Tail,
     ) -> None:
         self._resources = resources
         self._log_id = log_id
         self._directory = directory
-        self._segments = segments
+        self._row = row
         self._tail = tail
         self._replacing: tuple[list[Segment], Segment] | None = None
-        self._end_offset = end_offset
         self.saved = saved
         self.durable_offset = durable_offset
         self.failure: StorageFailed | None = None
@@ -86,8 +88,8 @@ class Durability:
         self._ended = False
         self._sync_failure: StorageFailed | None = None
         """The error of a failed sync; set in its thread, before the loop learns of it."""
-        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
-        """Waiting futures, a heap by offset, so that a round visits only those that it completes;
+        self._waiters: list[tuple[int, int, Then]] = []
+        """Functions to call, a heap by offset, so that a round visits only those that it completes;
         the number keeps equal offsets apart.
         """
         self._file_waiters: list[tuple[list[tuple[Segment, int]], asyncio.Future[None]]] = []
@@ -95,6 +97,10 @@ class Durability:
         self._redo_breaks = 0
         """Number of times that the journal refused bytes: what it has behind them is not durable
         by that.
+        """
+        self._journal_end = 0
+        """The offset before which everything is on its way through the journal, or there; 0 after
+        the journal refused bytes.
         """
         self.is_closed = False
         """True when the log is closed or deleted."""
@@ -112,17 +118,23 @@ class Durability:
         the sync.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.call_when_durable(offset, partial(end_future, future))
+        return future
+
+    def call_when_durable(self, offset: int, then: Then) -> None:
+        """Call `then` when everything before `offset` is durable, or cannot become so. The call
+        starts the sync.
+        """
         if offset <= self.durable_offset:
-            future.set_result(None)
+            then(None)
         elif self.failure is not None:
-            future.set_exception(StorageFailed(self.failure.text))
+            then(StorageFailed(self.failure.text))
         else:
             self._asked += 1
-            heappush(self._waiters, (offset, self._asked, future))
-            if not self._is_requested:
+            heappush(self._waiters, (offset, self._asked, then))
+            if not self._is_requested and offset > self._journal_end:
                 self._is_requested = True
-                future.get_loop().call_soon(self._request)
-        return future
+                asyncio.get_running_loop().call_soon(self._request)
 
     def _request(self) -> None:
         """Ask for a sync. It is asked for at the end of the iteration: readers that an append has
@@ -139,19 +151,18 @@ class Durability:
         """Return the active segment if its new bytes can go to the journal: they are few, and all
         older segments and the file's name are on stable storage.
         """
-        redo = self._resources.redo
-        if not redo.is_ready or self.is_new or self.is_closed or len(self.unsettled) != 1:
+        room = self._resources.redo.max_bytes
+        if not room or self.is_new or self.is_closed or len(self.unsettled) != 1:
             return None
         segment = self.unsettled[0]
-        start = max(segment.synced, segment.in_journal)
-        is_short = segment.size - start <= min(REDO_BYTES, redo.max_bytes)
-        return segment if segment.linked and is_short else None
+        size = segment.size - max(segment.synced, segment.in_journal)
+        return segment if segment.linked and size <= min(REDO_BYTES, room) else None
 
     def _append_redo(self, segment: Segment) -> None:
         size, synced = segment.size, segment.synced
         if synced >= size:
             # A sync that began before the last append took it along, and reports less.
-            self.durable_offset = self._end_offset()
+            self.durable_offset = self._row.end
             self._wake()
             return
         if segment.in_journal == size:  # it is under way
@@ -165,17 +176,17 @@ class Durability:
                 self._resources.flusher.request(self)
                 return
         segment.in_journal = size
-        end_offset, breaks = self._end_offset(), self._redo_breaks
-        future = self._resources.redo.append(self, self._log_id, segment.base_offset, start, data)
-        future.add_done_callback(lambda done: self._in_journal(segment, end_offset, breaks, done))
+        self._journal_end = self._row.end
+        written = partial(self._in_journal, segment, self._journal_end, self._redo_breaks)
+        self._resources.redo.append(self, self._log_id, segment.base_offset, start, data, then=written)
 
-    def _in_journal(self, segment: Segment, end_offset: int, breaks: int, done: asyncio.Future[None]) -> None:
-        if done.exception() is not None:
-            segment.in_journal = 0
+    def _in_journal(self, segment: Segment, end_offset: int, breaks: int, error: SparrowError | None) -> None:
+        if error is not None:
+            segment.in_journal = self._journal_end = 0
             self._redo_breaks += 1
             self._resources.flusher.request(self)
         elif breaks == self._redo_breaks and self.failure is None:
-            self.durable_offset = max(self.durable_offset, min(end_offset, self._end_offset()))
+            self.durable_offset = max(self.durable_offset, min(end_offset, self._row.end))
             self._wake()
 
     def files_synced(self, *, even_if_failed: bool = False) -> asyncio.Future[None]:
@@ -203,8 +214,8 @@ class Durability:
         for needed, future in waiters:
             if any(segment.synced < size or not segment.linked for segment, size in needed):
                 self._file_waiters.append((needed, future))
-            elif not future.done():
-                future.set_result(None)
+            else:
+                end_future(future, None)
 
     def close(self) -> None:
         """Forget the log: it is closed or deleted."""
@@ -218,10 +229,6 @@ class Durability:
         self.unsettled.append(segment)
         if len(self.unsettled) > 1:
             self._resources.flusher.request(self)
-
-    def appended(self) -> None:
-        """Note that the active segment grew."""
-        self._resources.flusher.note_dirty(self)
 
     def synced(self, durable_offset: int, error: SparrowError | None) -> None:
         """Complete the futures that a finished round serves."""
@@ -242,20 +249,18 @@ class Durability:
     def _wake(self) -> None:
         waiters = self._waiters
         while waiters and waiters[0][0] <= self.durable_offset:
-            future = heappop(waiters)[2]
-            if not future.done():
-                future.set_result(None)
+            heappop(waiters)[2](None)
 
     def _end_waiters(self, error: SparrowError) -> None:
         waiters, self._waiters = self._waiters, []
-        _end(waiters, error)
+        for _, _, then in waiters:
+            then(type(error)(error.text))
         self._end_file_waiters(error)
 
     def _end_file_waiters(self, error: SparrowError) -> None:
         files, self._file_waiters = self._file_waiters, []
         for _, future in files:
-            if not future.done():
-                future.set_exception(type(error)(error.text))
+            end_future(future, type(error)(error.text))
 
     # ── in a flusher's thread ──
 
@@ -269,7 +274,7 @@ class Durability:
         """
         if self._sync_failure is not None:
             raise self._sync_failure
-        target = self._end_offset()
+        target = self._row.end
         try:
             self._sync_all()
         except StorageFailed as error:
@@ -441,7 +446,7 @@ class Durability:
         self.saved = checkpoint
 
     def _saved_segments(self, point: RecoveryPoint) -> tuple[SavedSegment, ...]:
-        segments = self._segments()
+        segments = self._row.segments
         if self._replacing is not None and self._replacing[0][0] in segments:
             group, segment = self._replacing
             first = segments.index(group[0])
@@ -463,9 +468,3 @@ def _saved(segment: Segment, point: RecoveryPoint) -> SavedSegment:
     return SavedSegment(
         segment.base_offset, point.position, point.index.max_timestamp, segment.crcs, segment.is_dense
     )
-
-
-def _end(waiters: list[tuple[int, int, asyncio.Future[None]]], error: SparrowError) -> None:
-    for _, _, future in waiters:
-        if not future.done():
-            future.set_exception(type(error)(error.text))

@@ -15,8 +15,12 @@ works while the loop does (`starts`). Elsewhere the loop waits for what is short
 of its time on that; under more load it is better to work while a thread waits for the device.
 A call that takes longer than `SLOW_SECONDS` sends the next ones to the thread, for a time that
 doubles until one is quick again: a slow device holds up the loop for one sync in two seconds at
-most. The loop syncs when an iteration has passed in which nobody asked, after `_ITERATIONS` at the
-latest: what follows from each other, such as a record and its lease, shares one sync.
+most.
+
+A record and its lease, or an acknowledgement and the lease that follows from it, share one sync:
+the loop begins it in the iteration after the request. Where the loop waits for the device, and
+where the next sync was asked for while one was under way, it begins when an iteration has passed in
+which nobody asked, after `_ITERATIONS` at the latest.
 
 Logs with appends and without a requested sync are synced `interval_ms` after the first such append,
 a few at a time, so that they do not delay requested syncs.
@@ -83,16 +87,6 @@ class Syncable(Protocol):
         ...
 
 
-class _Round:
-    """The state of one log that a thread syncs: a request meanwhile asks for another round."""
-
-    __slots__ = ("again", "running")
-
-    def __init__(self) -> None:
-        self.running = False
-        self.again = False
-
-
 class _LoopShare:
     """Decides whether the loop may sync now. Loop thread only."""
 
@@ -103,8 +97,7 @@ class _LoopShare:
         """Seconds in syncs beyond the share, as of `_seen`."""
         self._seen = 0.0
 
-    def is_left(self) -> bool:
-        now = perf_counter()
+    def is_left(self, now: float) -> bool:
         self._spent = max(0.0, self._spent - _SHARE * (now - self._seen))
         self._seen = now
         return now >= self._paused_until and self._spent <= _SPENT_AT_ONCE_SECONDS
@@ -130,14 +123,12 @@ class Flusher:
         self._threads: list[threading.Thread] = []
         self._queue: SimpleQueue[Syncable | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._rounds: dict[Syncable, _Round] = {}
-        """Logs that the threads have."""
-        self._syncs_on_loop = syncs_on_loop
+        self._rounds: dict[Syncable, bool] = {}
+        """Logs that are being synced, by threads or by `starts`; True: once more when it ends."""
+        self._asks_loop = syncs_on_loop or not threads
+        self._iterations = _ITERATIONS if syncs_on_loop else 0
         self._share = _LoopShare() if syncs_on_loop and threads else None
-        self.starts: Callable[[_Done], None] | None = None
-        """Begins a sync of the one log of this flusher, which goes on without a thread, and reports
-        its end on the loop, as to `Syncable.synced`.
-        """
+        self._starts: Callable[[_Done], None] | None = None
         self._asking: dict[Syncable, int] = {}
         """Logs that the loop is about to sync, and the number of their requests."""
         self._done: deque[tuple[Syncable, int, SparrowError | None]] = deque()
@@ -152,16 +143,23 @@ class Flusher:
         """False if it syncs on the loop itself."""
         return self._threads_wanted > 0
 
+    def use_starts(self, starts: Callable[[_Done], None]) -> None:
+        """Begin syncs by `starts` from now on: a sync of the one log of this flusher goes on
+        without a thread, and reports its end on the loop, as to `Syncable.synced`. Nothing follows
+        it (`Syncable.after_sync`).
+        """
+        self._starts = starts
+        self._iterations = 0
+
     def request(self, log: Syncable) -> None:
         """Sync `log` as soon as a thread is free, or the loop."""
-        self._dirty.pop(log, None)
+        if log in self._dirty:
+            del self._dirty[log]
         if log in self._asking:
             self._asking[log] += 1
-        elif not self._threads_wanted or (
-            self._share is not None and log not in self._rounds and self._share.is_left()
-        ):
+        elif self._asks_loop and log not in self._rounds:
             self._asking[log] = 1
-            asyncio.get_running_loop().call_soon(self._look, log, 0, 0)
+            asyncio.get_running_loop().call_soon(self._look, log, 0, self._iterations)
         else:
             self._hand_over(log)
 
@@ -190,25 +188,31 @@ class Flusher:
 
     # ── the event loop's side ──
 
-    def _look(self, log: Syncable, seen: int, iteration: int) -> None:
-        """Sync `log` on the loop, unless more was requested since the last iteration."""
+    def _look(self, log: Syncable, seen: int, iterations: int) -> None:
+        """Sync `log` on the loop, unless more was requested since the last iteration, and some are
+        left to wait for still more.
+        """
         asked = self._asking[log]
-        if asked != seen and self._syncs_on_loop and iteration < _ITERATIONS:
-            asyncio.get_running_loop().call_soon(self._look, log, asked, iteration + 1)
+        if iterations and asked != seen:
+            asyncio.get_running_loop().call_soon(self._look, log, asked, iterations - 1)
             return
         del self._asking[log]
-        if self._share is None:
-            self._sync_here(log)
-        elif self.starts is not None:
-            self._share.spend(self._begin(log, self.starts))
+        share, begun = self._share, perf_counter()
+        if share is None:
+            self._sync_here(log, begun)
+        elif not share.is_left(begun):
+            self._hand_over(log)
+        elif self._starts is not None:
+            self._rounds[log] = False
+            self._starts(partial(self._ended, log, begun))
+            share.spend(perf_counter() - begun)
         elif log.is_short:
-            self._share.spend(self._sync_here(log))
+            share.spend(self._sync_here(log, begun))
         else:
             self._hand_over(log)
 
-    def _sync_here(self, log: Syncable) -> float:
+    def _sync_here(self, log: Syncable, begun: float) -> float:
         """Sync on the loop. Return the seconds that it took."""
-        begun = perf_counter()
         offset, error = _sync(log)
         seconds = perf_counter() - begun
         if error is None:
@@ -219,32 +223,22 @@ class Flusher:
             _follow(log)
         return seconds
 
-    def _begin(self, log: Syncable, start: Callable[[_Done], None]) -> float:
-        """Begin a sync that goes on by itself. Return the seconds that this took."""
-        self._rounds[log] = _Round()
-        self._rounds[log].running = True
-        begun = perf_counter()
-        start(partial(self._ended, log, begun))
-        return perf_counter() - begun
-
     def _ended(self, log: Syncable, begun: float, offset: int, error: SparrowError | None) -> None:
-        state = self._rounds.pop(log)
+        """Take the result of a sync that `starts` began: no thread has a round meanwhile."""
+        again = self._rounds.pop(log)
         if error is None:
-            with self._lock:
-                self.times.observe(perf_counter() - begun)
+            self.times.observe(perf_counter() - begun)
         log.synced(offset, error)
-        if error is None:
-            _follow(log)
-        if state.again:
-            self.request(log)
+        if again and log not in self._asking:
+            self._asking[log] = 1
+            asyncio.get_running_loop().call_soon(self._look, log, 0, _ITERATIONS)
 
     def _hand_over(self, log: Syncable) -> None:
         with self._lock:
-            state = self._rounds.setdefault(log, _Round())
-            state.again = state.running
-            if state.running:
+            is_running = log in self._rounds
+            self._rounds[log] = is_running
+            if is_running:
                 return
-            state.running = True
         self._start()
         self._queue.put(log)
 
@@ -300,11 +294,10 @@ class Flusher:
             with self._lock:
                 if error is None:
                     self.times.observe(seconds)
-                state = self._rounds[log]
-                if not state.again:
+                if not self._rounds[log]:
                     del self._rounds[log]
                     return
-                state.again = False
+                self._rounds[log] = False
 
     def _wake(self) -> None:
         if not self._wake_sent and self._loop is not None:

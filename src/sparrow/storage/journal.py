@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparrow.base.errors import SparrowError
+    from sparrow.base.futures import Then
     from sparrow.base.histogram import Histogram
 
 MAX_RECORD_BYTES: Final = 1 << 20
@@ -61,6 +62,15 @@ class Journal(Protocol):
 
         The future fails with DiskFull (append again later) or StorageFailed (not before a restart);
         then so do all records that were appended after it and are not on stable storage.
+        """
+        ...
+
+    def append_then(self, record: bytes, then: Then) -> None:
+        """Append as `append`; call `then` when its future would be done: with None, or with the
+        error it would fail with. It needs no future, and no iteration of the loop.
+
+        Args:
+            then: does not raise. It is called on the loop, and not before this call returns.
         """
         ...
 

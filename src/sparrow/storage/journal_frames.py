@@ -38,7 +38,10 @@ _ALIGNMENT: Final = 8
 _BLOCK = struct.Struct("<8sII16sQ")
 _BLOCK_CRC_END: Final = 16
 _FRAME = struct.Struct("<IIQQ")
+_BEHIND_CRC = struct.Struct("<IQQ")
 _CRC_BYTES: Final = 4
+_PADDING: Final = tuple(bytes(-size % _ALIGNMENT) for size in range(_ALIGNMENT))
+"""By the size of what is padded, modulo the alignment."""
 
 
 class FileHeader(NamedTuple):
@@ -108,10 +111,10 @@ def frame_bytes(payload_bytes: int) -> int:
 
 def encode_frame(payload: bytes, number: int, synced: int) -> bytes:
     """Return a frame, padded."""
-    rest = _FRAME.pack(0, len(payload), number, synced)[_CRC_BYTES:]
-    crc = zlib.crc32(payload, zlib.crc32(rest))
-    frame = b"".join((crc.to_bytes(_CRC_BYTES, "little"), rest, payload))
-    return frame + bytes(-len(frame) % _ALIGNMENT)
+    size = len(payload)
+    rest = _BEHIND_CRC.pack(size, number, synced)
+    crc = zlib.crc32(payload, zlib.crc32(rest)).to_bytes(_CRC_BYTES, "little")
+    return b"".join((crc, rest, payload, _PADDING[(HEADER_BYTES + size) % _ALIGNMENT]))
 
 
 def maybe_frame(data: memoryview, position: int) -> Frame | None:

@@ -134,9 +134,7 @@ class LocalLogStore:
     def clean_start(self) -> bool:
         return self._directory.was_clean
 
-    @property
-    def leader_epoch(self) -> int:
-        return 0
+    leader_epoch = 0
 
     def is_current(self) -> bool:
         return True

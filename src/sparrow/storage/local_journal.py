@@ -7,7 +7,8 @@ with zeros once and never change their size. The last block of a file is written
 frame that begins in it, with the same bytes before the frame.
 
 Concurrency: `sync` runs in the flusher's thread, everything else on the loop. `_lock` guards what
-both use: the waiting frames, and the files' numbers.
+both use: the waiting records, except that one more may be appended at any time, and the files'
+numbers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import os
 import struct
 import threading
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -30,6 +32,7 @@ from sparrow.base.errors import (
     SparrowError,
     StorageFailed,
 )
+from sparrow.base.futures import end_future
 from sparrow.storage.filesystem import BLOCK_BYTES, read_file, translate, write_all
 from sparrow.storage.flusher import SHORT_BYTES, Flusher
 from sparrow.storage.journal import MAX_RECORD_BYTES
@@ -49,6 +52,7 @@ from sparrow.storage.segment import translate_failed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from sparrow.base.futures import Then
     from sparrow.base.histogram import Histogram
     from sparrow.storage.direct_writes import DirectWrites
     from sparrow.storage.filesystem import FileSystem
@@ -197,15 +201,14 @@ def _divided(records: Iterable[memoryview]) -> tuple[list[memoryview], list[memo
     return redo, others
 
 
+def _memory(size: int) -> tuple[mmap.mmap, int]:
+    """Return memory that begins at a block, and its address."""
+    memory = mmap.mmap(-1, size)
+    return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
 def _paths(directory: str) -> list[str]:
     return [f"{directory}/{number}" for number in range(2)]
-
-
-class _Waiting(NamedTuple):
-    """A frame that is not written yet."""
-
-    number: int
-    payload: bytes
 
 
 class LocalJournal:
@@ -254,7 +257,7 @@ class LocalJournal:
         """Number of the last appended frame; before the first one, of none."""
         self._synced = 0
         """Number of the last durable frame of this opening; 0: none yet."""
-        self._futures: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._appends: deque[tuple[int, Then]] = deque()
         self._failure: StorageFailed | None = None
         self._is_begun = False
         self._is_in_use = False
@@ -265,7 +268,8 @@ class LocalJournal:
         self._marked_file = 0
         # in both threads
         self._lock = threading.Lock()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[bytes] = deque()
+        """Records that are not written yet: their numbers follow the last one that is."""
         self._released = self._last
         self._has_failed = False
         """True from a failed write until the loop has failed all futures."""
@@ -283,7 +287,7 @@ class LocalJournal:
         self._written = self._last
         self._attempted = self._last
         """Number of the last frame of a write that was begun."""
-        self._buffer = mmap.mmap(-1, _WRITE_BYTES)
+        self._buffer, self._address = _memory(_WRITE_BYTES)
         # on the loop, while no thread syncs
         self._direct: DirectWrites | None = None
 
@@ -321,7 +325,7 @@ class LocalJournal:
     def _use_direct_writes(self) -> None:
         self._direct = self._fs.direct_writes(self._fds[0], asyncio.get_running_loop())
         if self._direct is not None:
-            self._flusher.starts = self._begin_sync
+            self._flusher.use_starts(self._begin_sync)
 
     async def _run(self, work: Callable[[], None]) -> None:
         if self._flusher.has_threads:
@@ -332,32 +336,32 @@ class LocalJournal:
     def append(self, record: bytes) -> asyncio.Future[None]:
         """See `Journal.append`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._failure is not None or self._is_closed:
-            error = self._failure or self._closed_error()
-            future.set_exception(StorageFailed(error.text))
-            return future
-        self._last += 1
-        self._futures.append((self._last, future))
-        with self._lock:
-            self._waiting.append(_Waiting(self._last, record))
-        self._flusher.request(self)
+        self.append_then(record, partial(end_future, future))
         return future
 
-    def append_redo(self, record: bytes) -> asyncio.Future[None]:
-        """Append a record of a log, as `append` does. The future fails with Overloaded if a
-        checkpoint must come first.
+    def append_then(self, record: bytes, then: Then) -> None:
+        """See `Journal.append_then`."""
+        if self._failure is not None or self._is_closed:
+            error = self._failure or self._closed_error()
+            asyncio.get_running_loop().call_soon(then, StorageFailed(error.text))
+            return
+        self._last += 1
+        self._appends.append((self._last, then))
+        self._waiting.append(record)
+        self._flusher.request(self)
+
+    def append_redo(self, record: bytes, then: Then) -> None:
+        """Append a record of a log, as `append_then` does. `then` gets Overloaded if a checkpoint
+        must come first.
         """
         if not self._is_in_use:
             self._when_filling()
-            refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            refused.set_exception(
-                Overloaded(f"the journal in {self._directory} is not in use yet; try again in a moment")
-            )
-            return refused
-        future = self.append(record)
+            refusal = Overloaded(f"the journal in {self._directory} is not in use yet; try again in a moment")
+            asyncio.get_running_loop().call_soon(then, refusal)
+            return
+        self.append_then(record, then)
         if self.is_filling:
             self._when_filling()
-        return future
 
     def _closed_error(self) -> StorageFailed:
         return StorageFailed(f"the journal in {self._directory} is closed")
@@ -398,10 +402,11 @@ class LocalJournal:
             self._is_stuck = False
             self._last = self._written
         self._refuses_redo = True  # logs need not wait for it: they have their files
-        while self._futures and self._futures[-1][0] > self._last:
-            future = self._futures.pop()[1]
-            if not future.done():
-                future.set_exception(type(error)(error.text))
+        refused: list[Then] = []
+        while self._appends and self._appends[-1][0] > self._last:
+            refused.append(self._appends.pop()[1])
+        for then in reversed(refused):  # in the order of the appends
+            then(type(error)(error.text))
 
     @property
     def is_filling(self) -> bool:
@@ -412,8 +417,11 @@ class LocalJournal:
             self._is_closed = True
         # Without a checkpoint there is no space for them.
         self.refuse_waiting(self._closed_error())
-        if self._futures:
-            await asyncio.wait([future for _, future in self._futures])
+        if self._appends:
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._appends.append((self._last, partial(end_future, ended)))
+            with suppress(SparrowError):  # their callers have it
+                await ended
         self._flusher.close()
         if self._direct is not None:
             self._direct.close()
@@ -426,25 +434,23 @@ class LocalJournal:
     @property
     def is_short(self) -> bool:
         """See `Syncable.is_short`."""
-        return not self._is_stuck and sum(len(each.payload) for each in self._waiting) <= SHORT_BYTES
+        return not self._is_stuck and sum(map(len, self._waiting)) <= SHORT_BYTES
 
     def synced(self, durable_offset: int, error: SparrowError | None) -> None:
-        """Complete the futures that a round serves (interface of the flusher)."""
+        """Report to the callers that a round serves (interface of the flusher)."""
         if error is None:
-            while self._futures and self._futures[0][0] <= durable_offset:
-                self._synced, future = self._futures.popleft()
-                if not future.done():
-                    future.set_result(None)
+            while self._appends and self._appends[0][0] <= durable_offset:
+                self._synced, then = self._appends.popleft()
+                then(None)
             return
         self._failure = error if isinstance(error, StorageFailed) else StorageFailed(error.text)
-        failed, self._futures = self._futures, deque()
+        failed, self._appends = self._appends, deque()
         with self._lock:
             self._waiting.clear()
             self._has_failed = False
             self._last = self._written  # the numbers of frames have no gaps
-        for _, future in failed:
-            if not future.done():
-                future.set_exception(type(error)(error.text))
+        for _, then in failed:
+            then(type(error)(error.text))
 
     # ── in the flusher's thread ───────────────────────────────────────────────────────────────────
 
@@ -456,8 +462,9 @@ class LocalJournal:
             StorageFailed: the device failed, and nothing is written any more.
         """
         try:
-            while frames := self._take():
-                self._write(frames)
+            while records := self._take():
+                self._write_filled(*self._fill(records))
+                self._written = self._attempted
         except OSError as error:
             raise self._failed(error) from error
         return self._written
@@ -473,46 +480,41 @@ class LocalJournal:
         """
         assert self._direct is not None, "the flusher got it with these writes"
         try:
-            frames = self._take()
-            if not frames:
+            records = self._take()
+            if not records:
                 asyncio.get_running_loop().call_soon(done, self._written, None)
                 return
-            size, position = self._fill(frames)
-            address = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer))
-            ended = partial(self._ended, frames, done)
+            size, position = self._fill(records)
+            ended = partial(self._ended, done)
             try:
-                self._direct.begin(self._fds[self._file], address, size, position, ended)
+                self._direct.begin(self._fds[self._file], self._address, size, position, ended)
             except OSError:  # the kernel may have no room for it
                 self._write_filled(size, position)
                 asyncio.get_running_loop().call_soon(ended, None)
         except OSError as error:
             asyncio.get_running_loop().call_soon(done, -1, self._failed(error))
 
-    def _ended(
-        self,
-        frames: list[_Waiting],
-        done: Callable[[int, SparrowError | None], None],
-        error: OSError | None,
-    ) -> None:
+    def _ended(self, done: Callable[[int, SparrowError | None], None], error: OSError | None) -> None:
         if error is not None:
             done(-1, self._failed(error))
             return
-        self._note_written(frames)
+        self._written = self._attempted
+        done(self._written, None)
         if self._waiting:
             self._flusher.request(self)  # for those that did not fit into this write
-        done(self._written, None)
 
     def after_sync(self) -> None:
         """Nothing is left to do after a round."""
 
-    def _take(self) -> list[_Waiting]:
-        """Take frames that fit into one write, and turn to the other file if need be."""
+    def _take(self) -> list[bytes]:
+        """Take records that fit into one write, and turn to the other file if need be."""
         with self._lock:
             waiting = self._waiting
             if not waiting or self._has_failed:
                 return []
             self._is_stuck = False
-            if self._position + frame_bytes(len(waiting[0].payload)) > self._file_bytes:
+            size = frame_bytes(len(waiting[0]))
+            if self._position + size > self._file_bytes:
                 other = 1 - self._file
                 if self._file_ends[other] > self._released:
                     if self._is_closed:  # no checkpoint comes any more
@@ -522,43 +524,37 @@ class LocalJournal:
                 self._file, self._position = other, BLOCK_BYTES
                 self._tail = b""
             taken = [waiting.popleft()]
-            size = frame_bytes(len(taken[0].payload))
             while waiting:
-                more = frame_bytes(len(waiting[0].payload))
+                more = frame_bytes(len(waiting[0]))
                 if size + more > _WRITE_BYTES or self._position + size + more > self._file_bytes:
                     break
                 size += more
                 taken.append(waiting.popleft())
             return taken
 
-    def _write(self, frames: list[_Waiting]) -> None:
-        self._write_filled(*self._fill(frames))
-        self._note_written(frames)
-
     def _write_filled(self, size: int, position: int) -> None:
         with memoryview(self._buffer) as view, view[:size] as data:
             self._fs.write_synced(self._fds[self._file], data, position)
 
-    def _note_written(self, frames: list[_Waiting]) -> None:
-        self._written = frames[-1].number
-        self._file_ends[self._file] = self._written
-
-    def _fill(self, frames: list[_Waiting]) -> tuple[int, int]:
+    def _fill(self, records: list[bytes]) -> tuple[int, int]:
         """Fill the buffer with whole blocks, the last one padded with zeros. Return their size in
         bytes, and their position in the file.
         """
-        synced, self._attempted = self._written, frames[-1].number
-        data = b"".join([encode_frame(each.payload, each.number, synced) for each in frames])
+        synced = self._written
+        self._attempted = self._file_ends[self._file] = synced + len(records)
+        frames = [encode_frame(each, number, synced) for number, each in enumerate(records, synced + 1)]
         if self._position == BLOCK_BYTES:  # a new file: its header is part of the first write
-            blocks, start = encode_header(self._id, frames[0].number) + data, 0
+            start, self._tail = 0, encode_header(self._id, synced + 1)
         else:
-            blocks, start = self._tail + data, self._position - len(self._tail)
-        self._position += len(data)
-        tail_bytes = self._position % BLOCK_BYTES
-        self._tail = blocks[-tail_bytes:] if tail_bytes else b""
-        size = len(blocks) + -len(blocks) % BLOCK_BYTES
+            start = self._position - len(self._tail)
+        blocks = b"".join((self._tail, *frames))
+        end = len(blocks)
+        self._position = start + end
+        tail_bytes = end % BLOCK_BYTES
+        self._tail = blocks[end - tail_bytes :]
+        size = end + -end % BLOCK_BYTES
         if size > len(self._buffer):
-            self._buffer = mmap.mmap(-1, size)
+            self._buffer, self._address = _memory(size)
         self._buffer[:size] = blocks.ljust(size, b"\0")
         return size, start
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from sparrow.base.errors import SparrowError
+    from sparrow.base.futures import Then
     from sparrow.model.topics import RemovedBatch
     from sparrow.records.batch import BatchHeader
     from sparrow.storage.filesystem import Buffer
@@ -62,7 +63,7 @@ class LocalLog:
         self, resources: Resources, log_id: LogId, config: LogConfig, recovered: Recovered, *, exists: bool
     ) -> None:
         self.id = log_id
-        self.config = config
+        self.configure(config)
         self.last_append_ms = -1
         self._resources = resources
         self._directory = recovered.directory
@@ -114,8 +115,7 @@ class LocalLog:
             self._directory,
             saved,
             recovered.durable_offset,
-            lambda: row.end,
-            lambda: row.segments,
+            row,
             self._tail,
         )
         durability.is_new = recovered.point is None
@@ -167,13 +167,16 @@ class LocalLog:
 
     def configure(self, config: LogConfig) -> None:
         self.config = config
+        self._segment_bytes = min(config.segment_bytes, MAX_RELATIVE)
+        self._max_active_ms = retention.max_active_ms(config)
 
     # ── appending ──
 
     def append(
         self, batches: Sequence[tuple[BatchHeader, memoryview]], *, leader_epoch: int = 0
     ) -> asyncio.Future[Appended]:
-        self._refuse_if_unable()
+        if self._closed or self._durability.failure is not None:
+            raise self._unable()
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         base = self._row.end
         if not batches:
@@ -183,14 +186,16 @@ class LocalLog:
         entries: list[tuple[int, int, int]] = []
         offset, total = base, 0
         for header, data in batches:
-            size = header.size_bytes
+            size = len(data)
             buffers += (stamp(header, offset, leader_epoch), data[STAMP_BYTES:])
             offset += header.last_offset_delta + 1
             entries.append((offset - 1, size, header.max_timestamp))
             total += size
-        self._refuse_if_too_wide(offset - base, total)
-        now_ms = self._resources.clock.wall_ms()
-        self._take_space(total)
+        if offset - base > MAX_RELATIVE or total > MAX_RELATIVE:
+            raise self._too_wide(offset - base, total)
+        resources = self._resources
+        now_ms = resources.clock.wall_ms()
+        resources.disk_space.take(total)
         kept = b"".join(buffers) if len(batches) == 1 and total <= MAX_BATCH_BYTES else None
         try:
             segment = self._active_for(total, offset - 1, entries[-1][2], now_ms)
@@ -207,7 +212,7 @@ class LocalLog:
         self._row.end = offset
         self._appended_total += total
         self.last_append_ms = now_ms
-        self._durability.appended()
+        resources.flusher.note_dirty(self._durability)
         future.set_result(Appended(base, offset - 1))
         return future
 
@@ -216,27 +221,19 @@ class LocalLog:
         """The error that ended all writing to this log until a restart."""
         return self._durability.failure
 
-    def _refuse_if_unable(self) -> None:
-        if self._durability.failure is not None:
-            raise StorageFailed(self._durability.failure.text)
-        if self._closed:
-            raise StorageFailed(f"the log {self.id} is closed; open it again")
+    def _unable(self) -> StorageFailed:
+        """Return the error of a log that takes no more appends."""
+        failure = self._durability.failure
+        return StorageFailed(failure.text if failure else f"the log {self.id} is closed; open it again")
 
-    def _refuse_if_too_wide(self, offsets: int, size: int) -> None:
-        """Check the offsets of batches: the counts in a batch's header are the publisher's, and may
-        be anything.
+    def _too_wide(self, offsets: int, size: int) -> InvalidArgument:
+        """Return the error of batches with too many offsets: the counts in a batch's header are the
+        publisher's, and may be anything.
         """
-        if offsets > MAX_RELATIVE or size > MAX_RELATIVE:
-            raise InvalidArgument(
-                f"batches of {offsets} offsets and {size} bytes for {self.id} at once; "
-                f"a segment holds {MAX_RELATIVE} of each: send fewer together"
-            )
-
-    def _take_space(self, size: int) -> None:
-        try:
-            self._resources.disk_space.take(size)
-        except OSError as error:
-            raise translate(error, "asking for the free space of", self._directory) from error
+        return InvalidArgument(
+            f"batches of {offsets} offsets and {size} bytes for {self.id} at once; "
+            f"a segment holds {MAX_RELATIVE} of each: send fewer together"
+        )
 
     def _refused(self, error: OSError) -> SparrowError:
         translated = translate(error, "appending to", self._directory)
@@ -250,25 +247,23 @@ class LocalLog:
         """Return the segment that takes `total` bytes: the active one, or a new one if that is full
         or old.
         """
-        if not self._row.segments:
+        segments = self._row.segments
+        if not segments:
             return self._begin_segment()
-        active = self._row.segments[-1]
-        if self._is_full(active, total, last_offset) or self._is_old(active, timestamp, now_ms):
+        active = segments[-1]
+        is_full = active.size > 0 and active.size + total > self._segment_bytes
+        is_too_wide = last_offset - active.base_offset > MAX_RELATIVE
+        if is_full or is_too_wide or self._is_old(active, timestamp, now_ms):
             return self._begin_segment()
         return active
-
-    def _is_full(self, active: Segment, total: int, last_offset: int) -> bool:
-        limit = min(self.config.segment_bytes, MAX_RELATIVE)
-        is_too_wide = last_offset - active.base_offset > MAX_RELATIVE
-        return is_too_wide or (active.size > 0 and active.size + total > limit)
 
     def _is_old(self, active: Segment, timestamp: int, now_ms: int) -> bool:
         """Apply Kafka's rule: age by the records' own time if they have one, else by the clock."""
         if not active.size:
             return False
         if active.first_timestamp >= 0 <= timestamp:
-            return retention.is_due_to_roll(timestamp - active.first_timestamp, self.config)
-        return active.created_ms >= 0 and retention.is_due_to_roll(now_ms - active.created_ms, self.config)
+            return timestamp - active.first_timestamp > self._max_active_ms
+        return active.created_ms >= 0 and now_ms - active.created_ms > self._max_active_ms
 
     def _begin_segment(self) -> Segment:
         """Close the active segment and begin the next one. Raises OSError; then nothing changed."""
@@ -300,21 +295,30 @@ class LocalLog:
 
     def durable(self, offset: int) -> asyncio.Future[None]:
         if offset > self._row.end:
-            raise OffsetOutOfRange(
-                f"{self.id} ends at offset {self._row.end}; nothing before {offset} can be made durable"
-            )
+            raise self._behind_the_end(offset)
         return self._durability.wait(offset)
+
+    def when_durable(self, offset: int, then: Then) -> None:
+        if offset > self._row.end:
+            raise self._behind_the_end(offset)
+        self._durability.call_when_durable(offset, then)
+
+    def _behind_the_end(self, offset: int) -> OffsetOutOfRange:
+        return OffsetOutOfRange(
+            f"{self.id} ends at offset {self._row.end}; nothing before {offset} can be made durable"
+        )
 
     # ── reading ──
 
     def read_nowait(self, offset: int, max_bytes: int) -> Chunk | None:
         segments, end = self._row.segments, self._row.end
+        if offset >= self._row.start:  # what is deleted may still be in memory
+            kept = self._tail.maybe_chunk(offset, max_bytes)
+            if kept is not None:
+                return kept
         first = self._number_of(offset)
         if offset == end:  # finding that there is nothing yet needs no disk
             return Chunk(b"", end, end, 0)
-        kept = self._tail.maybe_chunk(offset, max_bytes)
-        if kept is not None:
-            return kept
         for number in range(first, len(segments)):
             try:
                 chunk = segments[number].read_nowait(offset, max_bytes)
@@ -520,7 +524,8 @@ class LocalLog:
         return await self._alone(lambda: self._remove_batch(offset, force))
 
     async def _remove_batch(self, offset: int, force: bool) -> RemovedBatch:
-        self._refuse_if_unable()
+        if self._closed or self._durability.failure is not None:
+            raise self._unable()
         if not self._row.start <= offset < self._row.end:
             raise OffsetOutOfRange(
                 f"{self.id} holds offsets {self._row.start} to {self._row.end} (not included); "

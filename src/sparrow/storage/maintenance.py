@@ -81,7 +81,7 @@ class Maintenance:
     def _roll_by_age(self, config: LogConfig, now_ms: int) -> None:
         active = self._row.active
         began = active.created_ms if active.created_ms >= 0 else active.first_timestamp
-        if active.size and began >= 0 and retention.is_due_to_roll(now_ms - began, config):
+        if active.size and began >= 0 and now_ms - began > retention.max_active_ms(config):
             self._roll()
 
     async def _drop(self, count: int) -> int:

@@ -35,6 +35,7 @@ from sparrow.storage.store import LogId
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from sparrow.base.futures import Then
     from sparrow.storage.checkpoint import Checkpoint
     from sparrow.storage.filesystem import FileSystem
 
@@ -43,14 +44,14 @@ _OVERHEAD_BYTES: Final = 512
 """More than what a record has beside the bytes of the segment."""
 _log = logging.getLogger(__name__)
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder(uuid_format="bytes").encode
 
 
 class RedoRecord(msgspec.Struct, array_like=True, frozen=True):
     """Bytes of one segment."""
 
     topic: str
-    topic_id: bytes
+    topic_id: uuid.UUID
     partition: int
     segment: int
     """Base offset."""
@@ -59,7 +60,7 @@ class RedoRecord(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def log_id(self) -> LogId:
-        return LogId(self.topic, uuid.UUID(bytes=self.topic_id), self.partition)
+        return LogId(self.topic, self.topic_id, self.partition)
 
 
 _decode = msgspec.msgpack.Decoder(RedoRecord).decode
@@ -67,7 +68,7 @@ _decode = msgspec.msgpack.Decoder(RedoRecord).decode
 
 def encode(log_id: LogId, segment: int, position: int, data: bytes) -> bytes:
     """Return a redo record as the journal has it."""
-    record = RedoRecord(log_id.topic, log_id.topic_id.bytes, log_id.partition, segment, position, data)
+    record = RedoRecord(log_id.topic, log_id.topic_id, log_id.partition, segment, position, data)
     return PREFIX + _encode(record)
 
 
@@ -93,7 +94,7 @@ class TakesRedo(Protocol):
     @property
     def takes_redo(self) -> bool: ...
 
-    def append_redo(self, record: bytes) -> asyncio.Future[None]: ...
+    def append_redo(self, record: bytes, then: Then) -> None: ...
 
 
 class RedoLog:
@@ -109,24 +110,27 @@ class RedoLog:
         self._journal = journal
 
     @property
-    def is_ready(self) -> bool:
-        """True if the journal takes records."""
-        return self._journal is not None and self._journal.takes_redo
-
-    @property
     def max_bytes(self) -> int:
-        """The largest number of bytes of a segment that fit into one record."""
-        return 0 if self._journal is None else self._journal.max_record_bytes - _OVERHEAD_BYTES
+        """The largest number of bytes of a segment that fit into one record; 0 while the journal
+        takes none.
+        """
+        journal = self._journal
+        return journal.max_record_bytes - _OVERHEAD_BYTES if journal is not None and journal.takes_redo else 0
 
     def append(
-        self, log: HasFiles, log_id: LogId, segment: int, position: int, data: bytes
-    ) -> asyncio.Future[None]:
-        """Append bytes of a segment. The future is done when they are on stable storage; it fails
-        as that of `Journal.append`.
-        """
-        assert self._journal is not None, "the caller has asked whether it is ready"
+        self,
+        log: HasFiles,
+        log_id: LogId,
+        segment: int,
+        position: int,
+        data: bytes,
+        *,
+        then: Then,
+    ) -> None:
+        """Append bytes of a segment. `then` is called as that of `Journal.append_then`."""
+        assert self._journal is not None, "the caller has asked for `max_bytes`"
         self._logs[log] = None
-        return self._journal.append_redo(encode(log_id, segment, position, data))
+        self._journal.append_redo(encode(log_id, segment, position, data), then)
 
     def forget(self, log: HasFiles) -> None:
         """Remove a log that is closed or deleted."""

@@ -51,9 +51,8 @@ def _is_too_old(segment: SegmentInfo, retention_ms: int, now_ms: int) -> bool:
     return known and now_ms - segment.max_timestamp > retention_ms
 
 
-def is_due_to_roll(age_ms: int, config: LogConfig) -> bool:
-    """Return True if an active segment that was begun `age_ms` ago must be closed, so that
-    retention and compaction may process it.
+def max_active_ms(config: LogConfig) -> int:
+    """Return the age above which an active segment must be closed, so that retention and compaction
+    may process it.
     """
-    limit = min(config.segment_ms, config.max_compaction_lag_ms) if config.compact else config.segment_ms
-    return age_ms > limit
+    return min(config.segment_ms, config.max_compaction_lag_ms) if config.compact else config.segment_ms

@@ -35,11 +35,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     import asyncio
     import uuid
 
     from sparrow.base.errors import CorruptBatch, SparrowError
+    from sparrow.base.futures import Then
     from sparrow.base.histogram import Histogram
     from sparrow.model.topics import RemovedBatch
     from sparrow.records.batch import BatchHeader
@@ -78,16 +81,14 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True, gc=False):
     """The promise of an append: the offsets the records got."""
 
     base_offset: int
     last_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """Whole batches read from one log, in order, back to back.
 
     The first batch may begin before the requested offset; the next read begins at `next_offset`.
@@ -190,6 +191,19 @@ class PartitionLog(Protocol):
 
         Raises:
             OffsetOutOfRange: `offset` is after the end.
+        """
+        ...
+
+    def when_durable(self, offset: int, then: Then) -> None:
+        """Call `then` when the future of `durable` would be done: with None, or with the error it
+        would fail with. If everything before `offset` is on stable storage, the call is made at
+        once. For what every publish does: it needs no future, and no iteration of the loop.
+
+        Args:
+            then: does not raise.
+
+        Raises:
+            OffsetOutOfRange: as `durable`.
         """
         ...
 

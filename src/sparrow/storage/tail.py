@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from sparrow.storage.store import Chunk
 
@@ -26,7 +28,7 @@ MAX_BYTES: Final = 16 << 20
 """Limit of all logs of a store."""
 
 
-class _Batch(NamedTuple):
+class _Batch(Struct, frozen=True, gc=False):
     base_offset: int
     next_offset: int
     segment: int
@@ -80,7 +82,8 @@ class Tail:
         number = len(batches) - 1
         while batches[number].base_offset > offset:
             number -= 1
-        base_offset, next_offset, _, _, data = batches[number]
+        first = batches[number]
+        base_offset, next_offset, data = first.base_offset, first.next_offset, first.data
         if number + 1 < len(batches):
             parts, size = [data], len(data)
             for batch in islice(batches, number + 1, None):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sparrow.base.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
 from sparrow.broker.broker import Broker

@@ -155,7 +155,7 @@ def test_a_peer_that_speaks_something_else_is_not_tried_again(running: RunningBr
     assert isinstance(caught.value, ConnectionLost | ProtocolError)
 
     def garbage(serving: Peer, connection: Connection, head: m.Head) -> bool:
-        connection._out.append(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        connection.queued.append(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         return True
 
     with peer(garbage) as serving:
@@ -390,7 +390,7 @@ def test_an_answer_cut_within_a_frame_is_asked_for_again() -> None:
             connection.send(m.Fetched(head.ref, None, 1), batches=bytes(500_000))
             if serving.connections < 3:
                 data = b"".join(map(bytes, connection.data_to_send()))
-                connection._out.append(data[: 200_000 * serving.connections])
+                connection.queued.append(data[: 200_000 * serving.connections])
                 return False
         return True
 

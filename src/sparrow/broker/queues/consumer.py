@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidArgument, Overloaded, SparrowError, StaleMember, UnknownQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.rules.settlement import Leased, Settlement
     from sparrow.broker.reading.fetch import ReadMemory
     from sparrow.records.topic_partition import TopicPartition
-
-T = TypeVar("T")
 
 MAX_RECORDS = 1_000_000
 
@@ -48,20 +46,21 @@ class QueueConsumer:
         """
         self.ended: Callable[[SparrowError], None] | None = None
         """Called with the reason when the broker closes the consumer."""
-        self._is_open = True
+        self.is_open = True
 
     @property
     def queue_name(self) -> str:
         return self.queue.name
 
     @property
-    def is_open(self) -> bool:
-        return self._is_open
-
-    @property
     def lease_ms(self) -> int:
         """Length of a lease."""
         return self.queue.definition.policy.lease_ms
+
+    @property
+    def syncs_leases(self) -> bool:
+        """True if leases are on stable storage when `lease` returns records."""
+        return self.queue.definition.policy.lease_durability == "synced"
 
     @property
     def leased(self) -> int:
@@ -71,7 +70,7 @@ class QueueConsumer:
 
     def check_open(self) -> None:
         """Raise StaleMember, or the reason why it was closed."""
-        if not self._is_open:
+        if not self.is_open:
             raise self._why_closed()
 
     def _why_closed(self) -> SparrowError:
@@ -111,9 +110,16 @@ class QueueConsumer:
                 " positive, the third not negative"
             )
         limit = min(max_records, MAX_RECORDS)
-        return await self._on_queue(
-            lambda queue: queue.lease(self, limit, max_bytes, wait_ms=wait_ms, sources=sources, memory=memory)
-        )
+        queue = self.queue
+        while True:
+            try:
+                return await queue.lease(
+                    self, limit, max_bytes, wait_ms=wait_ms, sources=sources, memory=memory
+                )
+            except UnknownQueue:
+                if queue.successor is None:
+                    raise
+                queue = await asyncio.shield(queue.successor)
 
     async def wait(self, wait_ms: int) -> bool:
         """Wait until `lease` may find something, at most `wait_ms`: for callers that need room
@@ -122,23 +128,19 @@ class QueueConsumer:
         Raises:
             UnknownQueue, StaleMember, NotAuthorized: as `lease`.
         """
-        return await self._on_queue(lambda queue: queue.wait(self, wait_ms))
+        queue = self.queue
+        while True:
+            try:
+                return await queue.wait(self, wait_ms)
+            except UnknownQueue:
+                if queue.successor is None:
+                    raise
+                queue = await asyncio.shield(queue.successor)
 
     def wake_another(self) -> None:
         """Wake another consumer, if after `wait` nothing will be leased now."""
         if not self.queue.is_closed:
             self.queue.wake()
-
-    async def _on_queue(self, work: Callable[[Queue], Awaitable[T]]) -> T:
-        """Run work on the queue; when its state is replaced meanwhile, on its successor."""
-        queue = self.queue
-        while True:
-            try:
-                return await work(queue)
-            except UnknownQueue:
-                if queue.successor is None:
-                    raise
-                queue = await asyncio.shield(queue.successor)
 
     def settle(self, settlements: Sequence[Settlement]) -> asyncio.Future[list[SparrowError | None]]:
         """Settle leased records. The effect is immediate; the future is done when it is on stable
@@ -151,10 +153,12 @@ class QueueConsumer:
             UnknownQueue, StaleMember
             Overloaded: the queue's policy is being changed.
         """
-        self.check_open()
-        if self.queue.is_closed and self.queue.successor is not None:
-            raise Overloaded(f"queue {self.queue.name!r} is being changed; try again in a moment")
-        return self.queue.settle(self, settlements)
+        if not self.is_open:
+            raise self._why_closed()
+        queue = self.queue
+        if queue.is_closed and queue.successor is not None:
+            raise Overloaded(f"queue {queue.name!r} is being changed; try again in a moment")
+        return queue.settle(self, settlements)
 
     def refusal_of(self, settlements: Sequence[Settlement]) -> SparrowError | None:
         """Return why one of these settlements would have no effect now; None: all would have
@@ -170,7 +174,7 @@ class QueueConsumer:
             counts: True if the deliveries of released records count, so that a record that its
                 consumers do not survive reaches the delivery limit.
         """
-        if not self._is_open:
+        if not self.is_open:
             return
         self.ended = None
         self.end(None)
@@ -181,7 +185,7 @@ class QueueConsumer:
         """Close the consumer from the broker's side. A caller that waits in `lease` gets the
         reason.
         """
-        self._is_open = False
+        self.is_open = False
         self.refusal = refusal
         if self.queue.consumers.get(self.id) is self:
             del self.queue.consumers[self.id]

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import (
-    CorruptBatch,
     InvalidArgument,
     NotLeased,
     OffsetOutOfRange,
@@ -25,6 +23,9 @@ from sparrow.base.errors import (
     UnknownQueue,
     UnknownTopic,
 )
+from sparrow.broker.queues.corruption_stop import CorruptionStop
+from sparrow.broker.queues.delivery_rates import DeliveryRates
+from sparrow.broker.queues.grant_reader import GrantReader
 from sparrow.broker.queues.persistence.definition import SHARE, Definition
 from sparrow.broker.queues.persistence.snapshot import StateSnapshot
 from sparrow.broker.queues.persistence.state_writer import StateWriter
@@ -35,9 +36,6 @@ from sparrow.broker.queues.rules.timers import NEVER
 from sparrow.broker.queues.scan.scanner import Scanner
 from sparrow.broker.queues.source import QueueSource
 from sparrow.broker.queues.waiters import Waiters
-from sparrow.broker.token_bucket import TokenBucket
-from sparrow.records.batch import split as batches_of
-from sparrow.records.readable import FAIL, corruption_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -61,16 +59,8 @@ _PURGED: Final = 1 << 16
 """Maximum number of records that are purged before other tasks run."""
 _PURGED_SINGLY: Final = 1 << 11
 """The same for queues with an order, where each record is handled by itself."""
-_READ_MEANWHILE: Final = 64
-"""Maximum number of records that are read while their lease is being synced. More of them may not
-fit into what a consumer wants at once: then their lease would be written in vain.
-"""
-_UNTIL_WRITTEN: Final = 3
-"""Iterations of the loop after which the disk has what changed: it is collected, joined by what
-others change in the same iteration, and written.
-"""
-_RESPONSE_S: Final = 0.02
-"""Time for a response to leave before its consumer gets the error that the queue is stopped."""
+_USUAL_BYTES: Final = 256
+"""Assumed size of a record of a queue without sources."""
 _BATCH_BYTES: Final = 1 << 20
 """Memory that a lease waits for, if it has to: the size of the largest batch, by default."""
 _LONGEST_SLEEP_S: Final = 1.0
@@ -87,33 +77,6 @@ class DeadLetterMover(Protocol):
     def stop(self) -> None:
         """Move nothing more; the queue ends, or is replaced."""
         ...
-
-
-class _Reading(NamedTuple):
-    """Result of reading granted records."""
-
-    found: list[tuple[QueueSource, list[Grant], bytes | memoryview]]
-    """For each source, the grants that can be handed out, and the batches with their records."""
-    taken: list[Grant]
-    left: list[Grant]
-    """Grants that did not fit, or could not be read."""
-
-
-class _Keeping(NamedTuple):
-    """The futures of what must be on stable storage before records are handed out."""
-
-    leases: asyncio.Future[None] | None
-    """None: they may be lost."""
-    records: list[asyncio.Future[None]]
-
-    async def finished(self) -> None:
-        for synced in self.records:
-            # A log that cannot be synced reports that to its publishers; its records can be read
-            # and handled nevertheless.
-            with suppress(SparrowError):
-                await synced
-        if self.leases is not None:
-            await self.leases
 
 
 @dataclass(slots=True, eq=False)
@@ -148,9 +111,10 @@ class Queue:
         self.snapshot = StateSnapshot(definition.id, self.state, self.sources, self.now)
         self.writer = StateWriter(store, self.snapshot.collect, self.scanner.go_on)
         self.state.is_behind = lambda: not self.scanner.is_idle
+        self._stop = CorruptionStop(definition.name, definition.policy, self.wake_all)
+        self._grant_reader = GrantReader(self.state, self.sources, self._stop, clock)
         self._waiters = {name: Waiters(self.wake) for name in self.state.subscribers}
-        self._buckets: dict[str, TokenBucket] = {}
-        """Deliveries that the policy's rate allows, by subscriber."""
+        self._delivery_rates = DeliveryRates(clock)
         self._deliveries: set[_Delivery] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -159,12 +123,6 @@ class Queue:
         self.dead_letters: DeadLetterMover | None = None
         self.rates = Rates()
         self.is_closed = False
-        self.corruption: CorruptBatch | None = None
-        """The reason why nothing is leased: a batch cannot be read, and the policy says
-        `on_corrupt=fail`.
-        """
-        self._pending_responses = 0
-        """Number of settlements whose responses may not have left yet (if `on_corrupt=fail`)."""
         self.successor: asyncio.Future[Queue] | None = None
         """The same queue with a new state, when this one is being replaced."""
 
@@ -245,12 +203,10 @@ class Queue:
         while True:
             self.scanner.catch_up(at_once=not wait_ms)
             room_bytes = max_bytes
-            if memory is not None:
-                self.check_open()
-                consumer.check_open()
-                if may_take():  # a consumer that waits for records must not hold memory for them
-                    taken_bytes = await memory.take(max(max_bytes, _BATCH_BYTES), _BATCH_BYTES)
-                    room_bytes = max(1, min(max_bytes, taken_bytes))
+            # a consumer that waits for records must not hold memory for them
+            if memory is not None and (not wait_ms or may_take()):
+                taken_bytes = await memory.take(max(max_bytes, _BATCH_BYTES), _BATCH_BYTES)
+                room_bytes = max(1, min(max_bytes, taken_bytes))
             grants: list[Grant] = []
             leased: list[Leased] = []
             try:
@@ -258,7 +214,7 @@ class Queue:
                 leased = await self._deliver(consumer, grants, room_bytes) if grants else []
             finally:
                 if memory is not None:
-                    memory.resize(sum(len(each.data) for each in leased))
+                    memory.resize(_size_of(leased))
             if leased or not wait_ms:
                 return leased
             if grants:  # could not be read: let other consumers try
@@ -275,10 +231,8 @@ class Queue:
         max_bytes: int,
         sources: Collection[TopicPartition] | None,
     ) -> list[Grant]:
-        self.check_open()
-        consumer.check_open()
-        self._check_readable(consumer)
-        if self.definition.is_paused or self.corruption is not None:
+        self._check_may_lease(consumer)
+        if self.definition.is_paused or self._stop.error is not None:
             return []
         now_ms, wall_ms = self.now()
         self.state.tick(now_ms, wall_ms)
@@ -288,9 +242,9 @@ class Queue:
             subscriber.room(consumer.id, consumer.prefetch),
             max(1, max_bytes // self._mean_bytes()),
         )
-        bucket = self._bucket(consumer.subscriber)
-        if bucket is not None and limit > 0:
-            limit = bucket.allowance(self._clock.monotonic(), limit)
+        rate = self.definition.policy.rate
+        if rate and limit > 0:
+            limit = self._delivery_rates.allowance(consumer.subscriber, rate, limit)
             if limit <= 0:
                 self._arm()
         if limit <= 0:
@@ -308,25 +262,17 @@ class Queue:
         )
         if grants:
             self.scanner.consumed()
-            if bucket is not None:
+            if rate:
                 taken = sum(grant.end - grant.first for grant in grants)
-                bucket.take(self._clock.monotonic(), taken)
+                self._delivery_rates.take(consumer.subscriber, taken)
         return grants
 
-    def _bucket(self, subscriber: str) -> TokenBucket | None:
-        """Return the token bucket of a subscriber, or None if the policy has no rate."""
-        rate = self.definition.policy.rate
-        if not rate:
-            return None
-        bucket = self._buckets.get(subscriber)
-        if bucket is None or bucket.rate != rate:
-            bucket = self._buckets[subscriber] = TokenBucket(rate, self._clock.monotonic())
-        return bucket
-
     def _mean_bytes(self) -> int:
-        return (
-            max((int(source.mean_bytes) for source in self.sources if not source.is_gone), default=256) or 1
-        )
+        mean = 0.0
+        for source in self.sources:
+            if source.mean_bytes > mean and not source.is_gone:
+                mean = source.mean_bytes
+        return int(mean) or _USUAL_BYTES
 
     async def _deliver(self, consumer: QueueConsumer, grants: list[Grant], max_bytes: int) -> list[Leased]:
         """Read what was granted, persist the leases, then return the records. Records that could
@@ -337,13 +283,14 @@ class Queue:
         delivery = _Delivery(subscriber, grants)
         self._deliveries.add(delivery)
         try:
-            is_few = sum(grant.end - grant.first for grant in grants) <= _READ_MEANWHILE
-            keeping = await self._kept_meanwhile(grants) if is_few else None
-            reading = await self._read(consumer, grants, max_bytes)
+            reading = await self._grant_reader.read(consumer, grants, max_bytes)
             delivery.grants = reading.taken
             subscriber.release_grants(reading.left)
             if reading.taken:
-                await (keeping or self._start_to_keep(reading.taken)).finished()
+                leases = self.writer.flushed() if self._syncs_leases else None
+                await self._synced(reading.taken)
+                if leases is not None:
+                    await leases
             is_whole = not reading.left
             # closed, or replaced by a consumer of the same id, which would never get them
             if not consumer.is_open:
@@ -373,180 +320,47 @@ class Queue:
     def _syncs_leases(self) -> bool:
         return self.definition.policy.lease_durability == "synced"
 
-    def _start_to_keep(self, grants: list[Grant]) -> _Keeping:
-        return _Keeping(
-            self.writer.flushed() if self._syncs_leases else None,
-            self._start_syncs(grants),
-        )
-
-    def _start_syncs(self, grants: list[Grant]) -> list[asyncio.Future[None]]:
-        """Start to sync granted records that are not on stable storage yet: else, after a power
-        failure, others could take the offsets of records that were handled. Return nothing where
-        each publish waits for its sync (acks=all), or the topic does without.
+    async def _synced(self, grants: list[Grant]) -> None:
+        """Wait until granted records are on stable storage: else, after a power failure, others
+        could take the offsets of records that were handled. It takes no time where each publish
+        waits for its sync (acks=all), or the topic does without.
         """
         ends: dict[int, int] = {}
         for grant in grants:
             ends[grant.source] = max(grant.end, ends.get(grant.source, 0))
         syncs: list[asyncio.Future[None]] = []
         for number, end in ends.items():
-            with suppress(UnknownTopic, OffsetOutOfRange):  # reading finds that out, too
-                partition = self.sources[number].partition
+            partition = self.sources[number].partition
+            try:
                 if partition.config.syncs and end > partition.log.durable_offset:
                     syncs.append(partition.log.durable(end))
-        return syncs
-
-    async def _kept_meanwhile(self, grants: list[Grant]) -> _Keeping:
-        """Start to keep leases, and return when the disk has begun, so that what the loop does now
-        costs no time.
-        """
-        keeping = self._start_to_keep(grants)
-        if keeping.leases is not None:
-            for _ in range(_UNTIL_WRITTEN):
-                await asyncio.sleep(0)
-        return keeping
-
-    async def _read(self, consumer: QueueConsumer, grants: list[Grant], max_bytes: int) -> _Reading:
-        # By priority; of one priority and source by offset, as batches lie in the log.
-        by_level: dict[tuple[int, int], list[Grant]] = {}
-        for grant in grants:
-            level = 0 if consumer.takes_by_offset else grant.level
-            by_level.setdefault((level, grant.source), []).append(grant)
-        reading = _Reading([], [], [])
-        for (_, number), granted in by_level.items():
-            granted.sort(key=lambda grant: grant.first)
-            source = self.sources[number]
-            data, had = await self._read_source(consumer, source, granted, max_bytes)
-            taken, left = _split(granted, had)
-            reading.taken.extend(taken)
-            reading.left.extend(left)
-            if taken:
-                max_bytes -= sum(map(len, data))
-                reading.found.append((source, taken, data[0] if len(data) == 1 else b"".join(data)))
-        return reading
-
-    async def _read_source(
-        self, consumer: QueueConsumer, source: QueueSource, granted: list[Grant], max_bytes: int
-    ) -> tuple[list[bytes | memoryview], int]:
-        if max_bytes <= 0:
-            return [], 0
-        try:
-            data, had = await source.read([(grant.first, grant.end) for grant in granted], max_bytes)
-            corrupt = await self._maybe_corrupt(source, data) if self._stops_at_corrupt else None
-        except OffsetOutOfRange:  # retention was faster
-            self.state.lost(source.number, source.partition.start_offset)
-            return [], 0
-        except UnknownTopic:
-            return [], 0
-        except CorruptBatch as error:
-            self._unreadable(consumer, source, granted, error)
-            return [], 0
-        if corrupt is not None:
-            self._halt(corrupt)
-            before = [
-                grant._replace(end=min(grant.end, corrupt.base_offset))
-                for grant in granted
-                if grant.first < corrupt.base_offset
-            ]
-            return await self._read_source(consumer, source, before, max_bytes) if before else ([], 0)
-        source.measured(sum(map(len, data)), had)
-        return data, had
-
-    # ── batches that nobody can read ──────────────────────────────────────────────────────────────
-
-    @property
-    def _stops_at_corrupt(self) -> bool:
-        return self.definition.policy.on_corrupt == FAIL
-
-    @staticmethod
-    async def _maybe_corrupt(source: QueueSource, data: Sequence[bytes | memoryview]) -> CorruptBatch | None:
-        """Return the error of the first batch in `data` that cannot be read. It looks at every
-        record, so it runs in a thread.
-        """
-
-        def look() -> CorruptBatch | None:
-            for part in data:
-                for header, batch in batches_of(part):
-                    error = corruption_of(header, batch, source.topic, source.index)
-                    if error is not None:
-                        return error
-            return None
-
-        return await asyncio.to_thread(look)
-
-    def _halt(self, error: CorruptBatch) -> None:
-        """Lease nothing more until `on_corrupt` is `skip`, or the batch is removed."""
-        if self.corruption is None:
-            self.corruption = CorruptBatch(
-                f"queue {self.name!r} is stopped (on_corrupt=fail): {error.text}. Set "
-                "on_corrupt=skip to make dead letters of its"
-                f" records and go on, or remove it with `sparrow log skip {error.topic} "
-                f"{error.partition} {error.base_offset}`",
-                error.offset,
-                topic=error.topic,
-                partition=error.partition,
-                base_offset=error.base_offset,
-                next_offset=error.next_offset,
-            )
-            self.corrupt_batches.met("queue", FAIL, self.corruption)
-            self.wake_all()
-
-    def _is_refused(self, consumer: QueueConsumer) -> bool:
-        if self.corruption is None or self._pending_responses:
-            return False
-        subscriber = self.state.subscribers[consumer.subscriber]
-        return next(iter(subscriber.leased_by(consumer.id)), None) is None
-
-    def _responded(self, _: asyncio.Future[list[SparrowError | None]]) -> None:
-        """Once the response to a settlement has left, let its consumer learn why it gets nothing
-        more.
-        """
-
-        def look_again() -> None:
-            self._pending_responses -= 1
-            if self.corruption is not None:
-                self.wake_all()
-
-        asyncio.get_running_loop().call_later(_RESPONSE_S, look_again)
+            except (UnknownTopic, OffsetOutOfRange):
+                continue  # reading finds that out, too
+        for synced in syncs:
+            try:
+                await synced
+            except SparrowError:
+                # A log that cannot be synced reports that to its publishers; its records can be
+                # read and handled nevertheless.
+                continue
 
     def resume_reading(self) -> None:
         """Lease again: the batch that stopped the queue may be gone."""
-        if self.corruption is not None:
-            self.corruption = None
+        if self._stop.error is not None:
+            self._stop.error = None
             for source in self.sources:
                 source.forget()
             self.wake_all()
             self.changed()
 
-    def _check_readable(self, consumer: QueueConsumer) -> None:
-        """Raise the error that stopped the queue, unless the consumer still has leased records to
-        settle.
+    def _check_may_lease(self, consumer: QueueConsumer) -> None:
+        """Raise UnknownQueue, StaleMember or NotAuthorized if the queue or the consumer has ended,
+        or the error that stopped the queue, unless the consumer still has leased records to settle.
         """
-        if self._is_refused(consumer):
-            assert self.corruption is not None
-            error = self.corruption
-            raise CorruptBatch(
-                error.text,
-                error.offset,
-                topic=error.topic,
-                partition=error.partition,
-                base_offset=error.base_offset,
-                next_offset=error.next_offset,
-            )
-
-    def _unreadable(
-        self, consumer: QueueConsumer, source: QueueSource, granted: list[Grant], error: CorruptBatch
-    ) -> None:
-        """Retry records that cannot be read later, and count the delivery, so that they do not keep
-        others from being handed out.
-        """
-        _LOG.error(
-            "queue %r cannot read what it leased of %s: %s", self.name, source.partition.id, error.text
-        )
-        subscriber = self.state.subscribers[consumer.subscriber]
-        now_ms, _ = self.now()
-        for grant in filter(subscriber.still_leased, granted):
-            runs = subscriber.leased_runs(consumer.id, grant.source, grant.first, grant.end)
-            subscriber.nack(grant.source, runs, now_ms, self.definition.policy.lease_ms, error.text)
+        self.check_open()
+        consumer.check_open()
+        if self._stop.error is not None:
+            self._stop.check(self.state.subscribers[consumer.subscriber], consumer.id)
 
     @property
     def corrupt_batches(self) -> CorruptBatches:
@@ -558,31 +372,29 @@ class Queue:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         may_take = partial(self._may_take, consumer, None)
-        self.check_open()
-        consumer.check_open()
-        self._check_readable(consumer)
+        self._check_may_lease(consumer)
         self.scanner.catch_up()
         while not may_take():
             if not await self._waiters[consumer.subscriber].wait(may_take, deadline - loop.time()):
                 return False
-            self.check_open()
-            consumer.check_open()
-            self._check_readable(consumer)
+            self._check_may_lease(consumer)
         return True
 
     def _may_take(self, consumer: QueueConsumer, sources: Collection[TopicPartition] | None) -> bool:
         """Return True if there may be something that the consumer could lease now."""
-        if self.corruption is not None:
-            return self._is_refused(consumer)
+        if self.is_closed:
+            return False
         subscriber = self.state.subscribers[consumer.subscriber]
+        if self._stop.error is not None:
+            return self._stop.refuses(subscriber, consumer.id)
         if (
             self.definition.is_paused
-            or not len(subscriber.ready)
+            or not subscriber.ready.records
             or subscriber.room(consumer.id, consumer.prefetch) <= 0
         ):
             return False
-        bucket = self._bucket(consumer.subscriber)
-        if bucket is not None and not bucket.allowance(self._clock.monotonic(), 1):
+        rate = self.definition.policy.rate
+        if rate and not self._delivery_rates.allowance(consumer.subscriber, rate, 1):
             return False
         if sources is None:
             return True
@@ -592,8 +404,8 @@ class Queue:
         """Wake waiting consumers for whom there is something, in the order in which they came."""
         if not self.definition.is_paused:
             for name, subscriber in self.state.subscribers.items():
-                if len(subscriber.ready) and len(self._waiters[name]):
-                    self._waiters[name].wake(len(subscriber.ready))
+                if subscriber.ready.records:
+                    self._waiters[name].wake(subscriber.ready.records)
 
     def end_consumers(self, refusal: SparrowError) -> None:
         """Close all consumers with an error."""
@@ -627,9 +439,8 @@ class Queue:
         # write.
         self.changed()
         response = self.writer.flushed(outcomes)
-        if self._stops_at_corrupt:
-            self._pending_responses += 1
-            response.add_done_callback(self._responded)
+        if self._stop.applies:
+            self._stop.settled(response)
         return response
 
     def _settle(self, subscriber: SubscriberState, consumer: str, each: Settlement, now_ms: int) -> None:
@@ -716,8 +527,10 @@ class Queue:
             self.dead_letters.take(dead_records)
         self.scanner.consumed()
         self.wake()
-        if any(subscriber.dirty for subscriber in self.state.subscribers.values()):
-            self.writer.changed()
+        for subscriber in self.state.subscribers.values():
+            if subscriber.dirty:
+                self.writer.changed()
+                break
         self._arm()
 
     def tick(self) -> None:
@@ -730,7 +543,7 @@ class Queue:
 
     def _arm(self) -> None:
         due_ms, due_wall_ms = self.state.next_times()
-        delays = self._rate_delays()
+        delays = self._delivery_rates.delays(self._with_ready()) if self.definition.policy.rate else []
         if not delays:
             if due_ms == NEVER and due_wall_ms == NEVER:
                 return
@@ -749,17 +562,9 @@ class Queue:
         self._timer_due = now_ms + round(delay_s * 1000), wall_ms + round(delay_s * 1000)
         self._timer = loop.call_at(at, self.tick)
 
-    def _rate_delays(self) -> list[float]:
-        """Return how long subscribers must wait that have ready records and may start none now."""
-        if not self.definition.policy.rate:
-            return []
-        now_s = self._clock.monotonic()
-        delays = [
-            bucket.wait_s(now_s)
-            for name, bucket in self._buckets.items()
-            if name in self.state.subscribers and len(self.state.subscribers[name].ready)
-        ]
-        return [delay_s for delay_s in delays if delay_s > 0]
+    def _with_ready(self) -> list[str]:
+        """Return the subscribers that have ready records."""
+        return [name for name, subscriber in self.state.subscribers.items() if subscriber.ready.records]
 
     def housekeep(self) -> None:
         """Sample the rates, and finish records that retention deleted. Call it periodically."""
@@ -797,8 +602,7 @@ class Queue:
             definition.policy,
             has_dead_letters=definition.policy.dead_letters_of(definition.name) is not None,
         )
-        if not self._stops_at_corrupt:
-            self.corruption = None
+        self._stop.redefine(definition.policy)
         self.wake_all()
         self.changed()
 
@@ -899,16 +703,9 @@ class Queue:
         return self.definition.kind == SHARE
 
 
-def _split(granted: list[Grant], had: int) -> tuple[list[Grant], list[Grant]]:
-    """Return the first `had` records of the grants, and the rest."""
-    taken: list[Grant] = []
-    for index, grant in enumerate(granted):
-        size = grant.end - grant.first
-        if had < size:
-            cut = grant.first + had
-            if had:
-                taken.append(grant._replace(end=cut))
-            return taken, [grant._replace(first=cut), *granted[index + 1 :]]
-        taken.append(grant)
-        had -= size
-    return taken, []
+def _size_of(leased: list[Leased]) -> int:
+    """Return the size of all batches in bytes."""
+    size = 0
+    for each in leased:
+        size += len(each.data)
+    return size

@@ -80,11 +80,13 @@ class QueueSource:
         """End of the records that may be delivered."""
         return self.partition.last_stable_offset if committed else self.partition.visible_end
 
-    def readable(self, chunk: Chunk, offset: int, *, committed: bool) -> Chunk:
-        """Return what may be delivered of a chunk that was read at `offset`."""
-        if not committed:
-            return chunk
-        return without_aborted(self.partition, stable(self.partition, chunk, offset), offset)
+    def committed(self, chunk: Chunk, offset: int, end: int) -> Chunk:
+        """Return the committed batches of a chunk that was read at `offset`, before the visible
+        `end`.
+        """
+        if chunk.next_offset > end:
+            chunk = stable(self.partition, chunk, offset)
+        return without_aborted(self.partition, chunk, offset)
 
     def forget(self) -> None:
         """Free the memory of the batches that were read."""
@@ -137,7 +139,9 @@ class QueueSource:
                 if end > chunk.next_offset:
                     break
                 index += 1
-            data = self._excerpter.excerpts(chunk.data, wanted, self.partition.id)
+            data = chunk.data
+            if wanted != [(chunk.base_offset, chunk.next_offset)]:
+                data = self._excerpter.excerpts(data, wanted, self.partition.id)
             parts.append(data)
             room -= len(data)
             if index == len(ranges):
@@ -165,12 +169,15 @@ class QueueSource:
         chunk = log.read_nowait(position, size)
         if chunk is None:
             chunk = await log.read(position, size)
-        self._kept.keep(self, chunk)
+        if chunk.next_offset > end:  # else all of it is delivered now
+            self._kept.keep(self, chunk)
         return chunk
 
 
 def _records_before(ranges: Sequence[tuple[int, int]], index: int, position: int) -> int:
-    count = sum(end - first for first, end in ranges[:index])
+    count = 0
+    for first, end in ranges[:index]:
+        count += end - first
     if index < len(ranges):
         count += max(0, position - ranges[index][0])
     return count

@@ -8,15 +8,7 @@ or wakes another.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-
-
-@dataclass(slots=True, eq=False)
-class _Waiter:
-    future: asyncio.Future[bool]
-    may_take: Callable[[], bool]
 
 
 class Waiters:
@@ -27,7 +19,8 @@ class Waiters:
     """
 
     def __init__(self, passed_on: Callable[[], None]) -> None:
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: dict[asyncio.Future[bool], Callable[[], bool]] = {}
+        """For each waiting consumer, the function that says whether it may take."""
         self._passed_on = passed_on
 
     def __len__(self) -> int:
@@ -42,37 +35,37 @@ class Waiters:
         if timeout_s <= 0:
             return False
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(loop.create_future(), may_take)
-        self._waiting.append(waiter)
-        timer = loop.call_later(timeout_s, _resolve, waiter.future, False)
+        future: asyncio.Future[bool] = loop.create_future()
+        self._waiting[future] = may_take
+        timer = loop.call_later(timeout_s, _resolve, future, False)
         try:
-            return await waiter.future
+            return await future
         except asyncio.CancelledError:
-            if waiter.future.done() and not waiter.future.cancelled():
+            if future.done() and not future.cancelled():
                 self._passed_on()
             raise
         finally:
             timer.cancel()
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
+            self._waiting.pop(future, None)
 
     def wake(self, records: int) -> None:
         """Wake consumers that may take one of this many ready records."""
-        passed: deque[_Waiter] = deque()
-        while self._waiting and records > 0:
-            waiter = self._waiting.popleft()
-            if waiter.may_take():
-                _resolve(waiter.future, True)
-                records -= 1
-            else:
-                passed.append(waiter)
-        passed.extend(self._waiting)
-        self._waiting = passed
+        woken: list[asyncio.Future[bool]] = []
+        for future, may_take in self._waiting.items():
+            if len(woken) >= records:
+                break
+            if may_take():
+                woken.append(future)
+        for future in woken:
+            del self._waiting[future]
+            if not future.done():
+                future.set_result(True)
 
     def wake_all(self) -> None:
         """Wake all: something other than records changed."""
-        while self._waiting:
-            _resolve(self._waiting.popleft().future, True)
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting:
+            _resolve(future, True)
 
 
 def _resolve(future: asyncio.Future[bool], value: bool) -> None:

@@ -11,7 +11,7 @@ returns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -71,6 +71,8 @@ class QuotaService:
         self._access = access
         self._changes = Changes(meta)
         self._table = QuotaTable()
+        self.has_limits = False
+        """False: no client has a limit of any kind, so nothing needs to be recorded."""
         self._rates: dict[tuple[QuotaKind, Scope], WindowedRate] = {}
 
     async def load(self) -> None:
@@ -79,8 +81,7 @@ class QuotaService:
         Raises:
             DirectoryUnreadable: an entry is no quota.
         """
-        for entry in await self._meta.scan(KIND):
-            self._table.replace(*_decode(entry))
+        self._replace(dict(_decode(entry) for entry in await self._meta.scan(KIND)))
 
     # ── measuring ─────────────────────────────────────────────────────────────────────────────────
 
@@ -196,9 +197,10 @@ class QuotaService:
             await self._changes.write(writes, lambda: self._replace(altered))
         return outcomes
 
-    def _replace(self, altered: dict[Entity, dict[str, float]]) -> None:
+    def _replace(self, altered: Mapping[Entity, Mapping[str, float]]) -> None:
         for entity, limits in altered.items():
             self._table.replace(entity, limits)
+        self.has_limits = any(map(self._table.is_limited, QuotaKind))
 
     async def settle(self) -> None:
         """Wait for changes whose callers have gone away."""

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from sparrow.broker.queues.rules.settlement import Settlement, Verb
 from sparrow.frontends.kafka.errors import RequestRefusal
@@ -51,7 +52,7 @@ def settlements(topic: str, partition: int, batches: Iterable[Any], *, may_renew
         for type_, run_first, run_last in _runs(first, last, types):
             verb = _VERBS[type_]
             if found and found[-1].verb is verb and found[-1].last == run_first - 1:
-                found[-1] = found[-1]._replace(last=run_last)
+                found[-1] = replace(found[-1], last=run_last)
             else:
                 found.append(
                     Settlement(verb, topic, partition, run_first, run_last, text=_TEXTS.get(verb, ""))

@@ -83,11 +83,6 @@ class ChannelTable:
 
     # ── frames of the client ──────────────────────────────────────────────────────────────────────
 
-    def publish(self, number: int, head: Any, batch: memoryview) -> None:
-        producer = self.producers.get(number)
-        if producer is not None:
-            producer.publish(head, batch)
-
     def handle(self, number: int, head: m.Head) -> None:
         """Hand a frame to a reading channel. An error ends the channel."""
         channel = self.readers.get(number)

@@ -12,9 +12,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import Draining, FrameTooLarge, NotAuthenticated, Overloaded, SparrowError, TimedOut
+from sparrow.base.transport import write_pieces
 from sparrow.base.version import VERSION
 from sparrow.broker.access.authz import ANONYMOUS, Principal
 from sparrow.frontends.native import requests
@@ -139,7 +140,7 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        if self._held or not self.context.may_answer(self._take_held):
+        if self._held or not self.broker.is_current():
             self._hold(data)
             return
         if self.is_leaving or (not self.received_bytes and self.is_stranger(data)):
@@ -153,9 +154,13 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
                 if not isinstance(event, Received):
                     self._protocol_ended(event)
                 elif event.batches is None:
-                    _HANDLERS[type(event.head)](self, event.channel, event.head)
-                elif (producer := self.channels.producers.get(event.channel)) is not None:
-                    producer.publish(cast("m.Publish", event.head), event.batches)
+                    handle = _HANDLERS.get(type(event.head))
+                    if handle is None:
+                        self.channels.handle(event.channel, event.head)
+                    else:
+                        handle(self, event.channel, event.head)
+                elif isinstance(event.head, m.Publish) and event.channel in self.channels.producers:
+                    self.channels.producers[event.channel].publish(event.head, event.batches)
         except Exception as error:  # noqa: BLE001 - a bug ends this connection, not the broker
             self.failed(error)
         self._is_receiving = False
@@ -165,6 +170,8 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
 
     def _hold(self, data: bytes) -> None:
         """Keep what came until the broker is current."""
+        if not self._held:
+            self.context.when_current(self._take_held)
         self._held += data
         self.pause_reading(NativePause.HELD)
 
@@ -191,7 +198,8 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
         frames are handled, those that they cause are written together at the end.
         """
         self._is_flush_scheduled = False
-        if self._is_receiving or self.is_ending:
+        transport = self.transport
+        if self._is_receiving or self.is_leaving or transport is None:
             return
         to_confirm = self._to_confirm
         if to_confirm:
@@ -202,11 +210,11 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
             self._is_finishing = False
             if self.protocol.may_send(m.Goodbye):
                 self.send(m.Goodbye())
-        pieces = self.protocol.data_to_send()
-        if pieces:
-            self.write(pieces)
-        if self.protocol.state is State.CLOSED:
-            if self.protocol.goodbye_received:
+        protocol = self.protocol
+        if protocol.queued and not transport.is_closing():
+            write_pieces(transport, protocol.data_to_send())
+        if protocol.state is State.CLOSED:
+            if protocol.goodbye_received:
                 self.close()
             else:
                 self.end()
@@ -259,13 +267,19 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
         """Return a memory reservation for records to be sent."""
         return self.backlog.reservation()
 
-    def confirm_soon(self, producer: Confirmer) -> None:
-        """Call `producer.flush` before the next write."""
+    def confirm(self, producer: Confirmer, *, at_once: bool = False) -> None:
+        """Call `producer.flush` before the next write: now, or at the end of this iteration of the
+        event loop.
+        """
         self._to_confirm.append(producer)
-        self.flush_soon()
+        if at_once:
+            self.flush()
+        else:
+            self.flush_soon()
 
     def charge(self, producer: Confirmer, change_bytes: int) -> None:
-        """Record a change of the unconfirmed bytes. Pause reading while they exceed a window."""
+        """Change the unconfirmed bytes. Pause reading while they exceed a window."""
+        producer.unconfirmed_bytes += change_bytes
         self._unconfirmed_bytes += change_bytes
         if change_bytes > 0:
             limits = self.limits
@@ -275,7 +289,7 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
             ):
                 self.pause_reading(NativePause.WINDOW)
         else:
-            if self.is_paused_by_us and self._is_within_windows():
+            if self._pause_reasons & NativePause.WINDOW and self._is_within_windows():
                 self.resume_reading(NativePause.WINDOW)
             if self._is_finishing:
                 self.flush_soon()
@@ -288,7 +302,8 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
         if self._unsettled_ranges > self.limits.max_unsettled_ranges:
             self.pause_reading(NativePause.SETTLE)
         elif change < 0:
-            self.resume_reading(NativePause.SETTLE)
+            if self._pause_reasons & NativePause.SETTLE:
+                self.resume_reading(NativePause.SETTLE)
             if self._is_finishing:
                 self.flush_soon()
 
@@ -560,14 +575,7 @@ _HANDLERS: Final[dict[type[m.Head], FrameHandler]] = {
     m.Fetch: NativeConnection.on_fetch,
     m.OpenProducer: _to_channels(ChannelTable.open_producer),
     m.Subscribe: _to_channels(ChannelTable.subscribe),
-    m.Credit: _to_channels(ChannelTable.handle),
-    m.Pull: _to_channels(ChannelTable.handle),
-    m.Revoked: _to_channels(ChannelTable.handle),
-    m.Commit: _to_channels(ChannelTable.handle),
-    m.Update: _to_channels(ChannelTable.handle),
     m.OpenQueue: _to_channels(ChannelTable.open_queue),
-    m.Lease: _to_channels(ChannelTable.handle),
-    m.Settle: _to_channels(ChannelTable.handle),
-    m.QueueCredit: _to_channels(ChannelTable.handle),
     m.Close: _to_channels(ChannelTable.close),
 }
+"""Handlers by type; all other frames are for a reading channel."""

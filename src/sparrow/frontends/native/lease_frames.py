@@ -19,41 +19,37 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.rules.settlement import Leased
     from sparrow.protocol.native.frames import Buffer
 
-    Send = Callable[[m.Leased, Buffer], None]
+    Send = Callable[[m.Leased, int, Buffer], None]
 
 
-def send_leased(leased: Leased, ref: int, send: Send) -> list[tuple[int, int]]:
+def send_leased(leased: Leased, ref: int, send: Send, channel: int) -> list[tuple[int, int]]:
     """Send a lease in as few frames as possible.
 
     Args:
-        send: raises FrameTooLarge, and then has sent nothing.
+        send: sends a frame on the channel; raises FrameTooLarge, and then has sent nothing.
 
     Returns:
         (first, last) offsets of the records that do not fit into a frame; they were not sent.
     """
-    try:
-        _send(leased, ref, send)
-    except FrameTooLarge:
-        return [unsent for part in _batches_of(leased) for unsent in _send_parts(part, ref, send)]
-    return []
-
-
-def _send(leased: Leased, ref: int, send: Send) -> None:
-    send(m.Leased(ref, leased.topic, leased.partition, leased.lease_ms, leased.ranges), leased.data)
-
-
-def _send_parts(leased: Leased, ref: int, send: Send) -> list[tuple[int, int]]:
     ranges = leased.ranges
     try:
-        _send(leased, ref, send)
+        send(m.Leased(ref, leased.topic, leased.partition, leased.lease_ms, ranges), channel, leased.data)
     except FrameTooLarge:
-        if len(ranges) == 1:
+        parts = _parts_of(leased)
+        if not parts:
             return [ranges[0][:2]]
-        half = len(ranges) // 2
-        return _send_parts(leased._replace(ranges=ranges[:half]), ref, send) + _send_parts(
-            leased._replace(ranges=ranges[half:]), ref, send
-        )
+        return [unsent for part in parts for unsent in send_leased(part, ref, send, channel)]
     return []
+
+
+def _parts_of(leased: Leased) -> list[Leased]:
+    """Return the batches of a lease, or the halves of one batch; nothing if there is one range."""
+    batches = list(_batches_of(leased))
+    if len(batches) > 1 or (batches and len(batches[0].data) < len(leased.data)):
+        return batches
+    ranges = leased.ranges
+    half = len(ranges) // 2
+    return [leased._replace(ranges=ranges[:half]), leased._replace(ranges=ranges[half:])] if half else []
 
 
 def _batches_of(leased: Leased) -> Iterator[Leased]:

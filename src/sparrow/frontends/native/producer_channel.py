@@ -42,8 +42,8 @@ class ProducerChannel:
     __slots__ = (
         "_confirmations",
         "_is_closing",
+        "_max_batch_bytes",
         "_number",
-        "_pending",
         "_session",
         "_stage",
         "_waiting",
@@ -54,12 +54,13 @@ class ProducerChannel:
         self._session = session
         self._number = number
         self._confirmations: list[Confirmation] = []
-        self._pending = 0
+        self._max_batch_bytes = session.max_batch_bytes
         self._is_closing = False
         self._stage: StagePublisher | None = None
         self._waiting: dict[tuple[str, int], list[tuple[Publish, bytes]]] = {}
         """Batches whose partition has not yet joined the stage."""
         self.unconfirmed_bytes = 0
+        """Kept by `SessionContext.charge`; 0: no batch is pending."""
 
     async def open(self, head: OpenProducer) -> ProducerOpened:
         """Return the identity to publish with.
@@ -87,16 +88,19 @@ class ProducerChannel:
     @property
     def is_settled(self) -> bool:
         """True if every batch is confirmed and the confirmation is sent."""
-        return not self._pending and not self._confirmations
+        return not self.unconfirmed_bytes and not self._confirmations
 
     def publish(self, head: Publish, batch: memoryview) -> None:
         """Pass a batch to the broker."""
         session = self._session
+        size_bytes = len(batch)
+        if size_bytes > self._max_batch_bytes:
+            self._fail(head.ref, head.acks, self._too_large(size_bytes))
+            return
         if self._stage is not None and not self._stage.has_joined((head.topic, head.partition)):
             self._wait_to_join(self._stage, head, batch)
             return
         try:
-            self._check_size(batch)
             future = (
                 session.broker.records.publish(
                     head.topic, head.partition, batch, acks=head.acks, principal=session.principal
@@ -107,10 +111,14 @@ class ProducerChannel:
         except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
             self._fail(head.ref, head.acks, error)
             return
-        session.throttle.published(len(batch))
-        charge = len(batch) + CHARGE_PER_BATCH_BYTES
-        self._charge(charge)
-        self._await_published(head, charge, future)
+        if session.throttle.quotas.has_limits:
+            session.throttle.published(size_bytes)
+        charge = size_bytes + CHARGE_PER_BATCH_BYTES
+        session.charge(self, charge)
+        if future.done():
+            self._published(head.ref, head.acks, charge, future)
+        else:
+            future.add_done_callback(partial(self._published, head.ref, head.acks, charge))
 
     @staticmethod
     def _publish_staged(
@@ -119,31 +127,20 @@ class ProducerChannel:
         _check_acks(head.acks)
         return stage.publish((head.topic, head.partition), batch)
 
-    def _charge(self, charge: int) -> None:
-        self._pending += 1
-        self.unconfirmed_bytes += charge
-        self._session.charge(self, charge)
-
-    def _await_published(self, head: Publish, charge: int, future: asyncio.Future[Published]) -> None:
-        if future.done():
-            self._published(head.ref, head.acks, charge, future)
-        else:
-            future.add_done_callback(partial(self._published, head.ref, head.acks, charge))
-
     # ── join a stage ──────────────────────────────────────────────────────────────────────────────
 
     def _wait_to_join(self, stage: StagePublisher, head: Publish, batch: memoryview) -> None:
         """Store a copy of the batch until its partition has joined the stage."""
         key = (head.topic, head.partition)
         try:
-            self._check_size(batch)
             _check_acks(head.acks)
             stage.check(key)
         except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
             self._fail(head.ref, head.acks, error)
             return
-        self._session.throttle.published(len(batch))
-        self._charge(len(batch) + CHARGE_PER_BATCH_BYTES)
+        if self._session.throttle.quotas.has_limits:
+            self._session.throttle.published(len(batch))
+        self._session.charge(self, len(batch) + CHARGE_PER_BATCH_BYTES)
         is_joining = bool(self._waiting)
         self._waiting.setdefault(key, []).append((head, bytes(batch)))
         if not is_joining:
@@ -165,17 +162,18 @@ class ProducerChannel:
         charge = len(batch) + CHARGE_PER_BATCH_BYTES
         if failure is None:
             try:
-                self._await_published(head, charge, self._publish_staged(stage, head, batch))
+                future = self._publish_staged(stage, head, batch)
+                future.add_done_callback(partial(self._published, head.ref, head.acks, charge))
             except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
                 failure = error
         if failure is not None:
-            self._uncharge(charge)
+            self._session.charge(self, -charge)
             self._fail(head.ref, head.acks, failure)
 
     def close(self) -> None:
         """Close the channel; CLOSED follows the last confirmation."""
         self._is_closing = True
-        self._session.confirm_soon(self)
+        self._session.confirm(self)
 
     def lost(self) -> None:
         """End the stage: the connection is lost, or an error ended the channel."""
@@ -192,7 +190,7 @@ class ProducerChannel:
             self._confirmations = []
             for start in range(0, len(confirmations), MAX_CONFIRMATIONS_PER_FRAME):
                 self._send(confirmations[start : start + MAX_CONFIRMATIONS_PER_FRAME])
-        if self._is_closing and not self._pending:
+        if self._is_closing and not self.unconfirmed_bytes:
             self._is_closing = False
             self._end_stage(is_complete=True)
             self._session.forget(self._number)
@@ -211,21 +209,14 @@ class ProducerChannel:
             self._send(confirmations[:half])
             self._send(confirmations[half:])
 
-    def _check_size(self, batch: memoryview) -> None:
-        limit = self._session.max_batch_bytes
-        if len(batch) > limit:
-            raise RecordTooLarge(
-                f"A batch of {len(batch)} bytes exceeds this listener's limit of {limit}; publish "
-                "smaller batches."
-            )
-
-    def _uncharge(self, charge: int) -> None:
-        self._pending -= 1
-        self.unconfirmed_bytes -= charge
-        self._session.charge(self, -charge)
+    def _too_large(self, size_bytes: int) -> RecordTooLarge:
+        return RecordTooLarge(
+            f"A batch of {size_bytes} bytes exceeds this listener's limit of {self._max_batch_bytes}; "
+            "publish smaller batches."
+        )
 
     def _published(self, ref: int, acks: int, charge: int, future: asyncio.Future[Published]) -> None:
-        self._uncharge(charge)
+        self._session.charge(self, -charge)
         if future.cancelled():
             return
         error = future.exception()
@@ -235,7 +226,7 @@ class ProducerChannel:
             published = future.result()
             self._confirm(Confirmation(ref, published.base_offset, published.log_append_time_ms))
         elif self._is_closing:
-            self._session.confirm_soon(self)
+            self._session.confirm(self)
 
     def _fail(self, ref: int, acks: int, error: BaseException) -> None:
         if not isinstance(error, Exception):
@@ -244,16 +235,17 @@ class ProducerChannel:
         if acks != 0:
             self._confirm(Confirmation(ref, -1, -1, failure_of(failure)))
         elif self._is_closing:
-            self._session.confirm_soon(self)
+            self._session.confirm(self)
 
     def _confirm(self, confirmation: Confirmation) -> None:
         """Send a confirmation with others of this iteration of the event loop; at once if the
         client waits for no other.
         """
-        if not self._confirmations:
-            self._session.confirm_soon(self)
+        is_last = not self.unconfirmed_bytes
         self._confirmations.append(confirmation)
-        if not self._pending:
+        if len(self._confirmations) == 1:
+            self._session.confirm(self, at_once=is_last)
+        elif is_last:
             self._session.flush()
 
 

@@ -25,14 +25,11 @@ from sparrow.frontends.native.work_queue import WorkQueue
 from sparrow.protocol.native import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.rules.settlement import Leased
     from sparrow.frontends.native.context import SessionContext
-    from sparrow.frontends.transport.send_budget import Reservation
-    from sparrow.protocol.native.frames import Buffer
 
 PUSHED: Final = -1
 MAX_WAIT_MS: Final = 3_600_000
@@ -183,14 +180,16 @@ class QueueChannel:
         Raises:
             InvalidArgument: its arguments are wrong; the channel ends.
         """
-        _HANDLERS[type(head)](self, head)
-
-    def on_settle(self, head: m.Settle) -> None:
-        if self._settlements is not None:
-            self._settlements.add(head)
+        if isinstance(head, m.Settle):
+            if self._settlements is not None:
+                self._settlements.add(head)
+        elif isinstance(head, m.QueueCredit):
+            self.on_credit(head)
+        elif isinstance(head, m.Lease):
+            self.on_lease(head)
 
     def _send_settled(self, ref: int, failures: list[m.SettleFailure]) -> None:
-        is_last = self._settlements is not None and self._settlements.is_idle and not self._is_leasing
+        is_last = self._settlements is not None and not self._settlements.unanswered and not self._is_leasing
         try:
             self._send_head(m.Settled(ref, failures), is_last=is_last)
         except FrameTooLarge:  # with thousands of failures the texts of a few are enough
@@ -225,6 +224,8 @@ class QueueChannel:
         return self._session.can_write and self._session.throttle.may_deliver()
 
     async def _push(self) -> None:
+        session = self._session
+        reservation = session.reserve()
         try:
             while (consumer := self._consumer) is not None and not self._is_closed:
                 # Wait in this order: otherwise all waiting channels would lease, although the first
@@ -232,20 +233,28 @@ class QueueChannel:
                 await consumer.wait(MAX_WAIT_MS)
                 if self._credit <= 0 or not self._may_deliver():
                     consumer.wake_another()
-                await self._wait_for_room(needs_credit=True)
+                    await self._wait_for_room(needs_credit=True)
                 if self._has_plenty(consumer):
                     consumer.wake_another()
                     await asyncio.sleep(_COLLECT_S)
                 limit = min(self._credit, MAX_RECORDS_AT_ONCE)
-                with self._session.reserve() as reservation:
-                    leased = await self._lease(consumer, limit, self._max_deliver_bytes, reservation)
-                    self._credit -= self._deliver(leased, PUSHED)
-                    self._session.flush()
-                    reservation.sent()
-                # A lease that finds records may not have waited: yield to other channels.
-                await asyncio.sleep(0)
+                max_bytes = session.throttle.max_delivery_bytes(self._max_deliver_bytes)
+                self._is_leasing = True
+                try:
+                    leased = await consumer.lease(limit, max_bytes=max_bytes, memory=reservation)
+                except Unavailable as error:
+                    leased = await self._not_stored(error)
+                self._is_leasing = False
+                self._credit -= self._deliver(leased, PUSHED)
+                session.flush()
+                reservation.sent()
+                if not leased or not consumer.syncs_leases:  # it did not wait for the disk
+                    await asyncio.sleep(0)  # yield to other channels
         except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
-            self._end(translate(error, "leasing", self._session.logger))
+            self._end(translate(error, "leasing", session.logger))
+        finally:
+            self._is_leasing = False
+            reservation.give_back()
 
     def _has_plenty(self, consumer: QueueConsumer) -> bool:
         """Return True if the consumer has most of what it may have at hand: a few more records one
@@ -264,7 +273,13 @@ class QueueChannel:
         try:
             while True:
                 await self._wait_for_room(needs_credit=False)
-                leased = await self._lease(consumer, head.max_records, wanted_bytes, reservation)
+                max_bytes = self._session.throttle.max_delivery_bytes(wanted_bytes)
+                self._is_leasing = True
+                try:
+                    leased = await consumer.lease(head.max_records, max_bytes=max_bytes, memory=reservation)
+                except Unavailable as error:
+                    leased = await self._not_stored(error)
+                self._is_leasing = False
                 left_s = deadline - loop.time()
                 if leased or left_s <= 0:
                     break
@@ -278,25 +293,16 @@ class QueueChannel:
         except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
             self._end(translate(error, "LEASE", self._session.logger))
         finally:
+            self._is_leasing = False
             reservation.give_back()
 
-    async def _lease(
-        self, consumer: QueueConsumer, limit: int, wanted_bytes: int, memory: Reservation
-    ) -> list[Leased]:
-        """Lease what is ready now. If the lease cannot be stored, return nothing after
-        `RETRY_S`.
-        """
-        max_bytes = max(1, self._session.throttle.max_delivery_bytes(wanted_bytes))
-        self._is_leasing = True
-        try:
-            return await consumer.lease(limit, max_bytes=max_bytes, memory=memory)
-        except Unavailable as error:
-            if not error.retriable:
-                raise
-            await asyncio.sleep(RETRY_S)
-            return []
-        finally:
-            self._is_leasing = False
+    async def _not_stored(self, error: Unavailable) -> list[Leased]:
+        """Return no records after `RETRY_S`, as a lease could not be stored."""
+        if not error.retriable:
+            raise error
+        self._is_leasing = False
+        await asyncio.sleep(RETRY_S)
+        return []
 
     async def _wait_for_room(self, *, needs_credit: bool) -> None:
         await self._session.throttle.wait_to_deliver()
@@ -306,19 +312,19 @@ class QueueChannel:
 
     def _deliver(self, leased: Sequence[Leased], ref: int) -> int:
         """Queue leased records for sending; return their number."""
+        session = self._session
         records = size_bytes = 0
         for each in leased:
-            unsent = send_leased(each, ref, self._send)
-            records += each.records
+            unsent = send_leased(each, ref, session.send, self._number)
+            for first, last, _ in each.ranges:
+                records += last - first + 1
             size_bytes += len(each.data)
             if unsent:
                 records -= sum(last - first + 1 for first, last in unsent)
                 self._nack_too_large(each, unsent)
-        self._session.throttle.delivered(size_bytes)
+        if session.throttle.quotas.has_limits:
+            session.throttle.delivered(size_bytes)
         return records
-
-    def _send(self, head: m.Leased, data: Buffer) -> None:
-        self._session.send(head, self._number, data)
 
     def _nack_too_large(self, leased: Leased, unsent: Sequence[tuple[int, int]]) -> None:
         """Nack records that do not fit into a frame. The delivery counts as failed, so that the
@@ -340,13 +346,6 @@ class QueueChannel:
                 for first, last in unsent
             ]
         ).add_done_callback(_ignore_failure)
-
-
-_HANDLERS: Final[dict[type[m.Head], Callable[[QueueChannel, Any], None]]] = {
-    m.Settle: QueueChannel.on_settle,
-    m.QueueCredit: QueueChannel.on_credit,
-    m.Lease: QueueChannel.on_lease,
-}
 
 
 def _ignore_failure(future: asyncio.Future[list[SparrowError | None]]) -> None:

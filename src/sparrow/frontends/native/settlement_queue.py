@@ -1,8 +1,9 @@
 """Settlements of one consumer: SETTLE in, SETTLED out when it is on stable storage.
 
-The first SETTLE of an iteration of the event loop goes to the queue at once, all others of the
-iteration together in the next one: a client that acknowledges single records costs little more than
-one that batches, and one that waits for each response gets it sooner. A call has at most
+A SETTLE goes to the queue at once if no other is unanswered, else in the next iteration of the
+event loop, together with all that came in this one: a client that acknowledges single records costs
+little more than one that batches, and one that waits for each response gets it sooner. A call has
+at most
 `MAX_RANGES_PER_CALL` ranges; the rest waits for the next iterations, in order, so that no client
 blocks the loop. Unanswered ranges are charged to the connection, and reading pauses above its
 limit.
@@ -13,21 +14,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
 
 from sparrow.base.errors import Overloaded, SparrowError
 from sparrow.broker.queues.rules.settlement import Settlement
 from sparrow.frontends.native.failures import failure_of, translate
-from sparrow.protocol.native.messages import SettleFailure
+from sparrow.protocol.native.messages import Settle, SettleFailure
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from sparrow.broker.queues.consumer import QueueConsumer
-    from sparrow.broker.queues.rules.settlement import Verb
-    from sparrow.protocol.native.messages import Settle
 
 MAX_RANGES_PER_CALL: Final = 512
 RETRY_S: Final = 0.02
@@ -37,36 +37,58 @@ MAX_RETRIES: Final = 250
 Outcomes: TypeAlias = "list[SparrowError | None]"
 
 
-class _Frame:
+class _Frame(msgspec.Struct, eq=False):
     """A SETTLE in progress."""
 
-    __slots__ = ("_range_indexes", "calls", "charge", "failures", "head", "rest", "submitted")
+    head: Settle
+    charge: int
+    """The number of ranges, plus one for the frame itself."""
+    submitted: int = 0
+    """The number of ranges that were passed to the queue."""
+    next_settlement: int = 0
+    next_range: int = 0
+    """Where the ranges begin that were not."""
+    calls: int = 0
+    """Calls without a result of the queue."""
+    failures: list[SettleFailure] = []
+    range_indexes: list[tuple[int, int]] | None = None
 
-    def __init__(self, head: Settle) -> None:
-        self.head = head
-        self.charge = 1 + sum(len(each.ranges) for each in head.settlements)
-        """The number of ranges, plus one for the frame itself."""
-        self.rest: Iterator[Settlement] | None = _settlements(head)
-        """Settlements not yet passed to the queue; None when all have been passed."""
-        self.submitted = 0
-        self.calls = 0
-        """Calls without a result of the queue."""
-        self.failures: list[SettleFailure] = []
-        self._range_indexes: list[tuple[int, int]] | None = None
+    def take(self, room: int) -> list[Settlement]:
+        """Return one settlement for each of the next ranges, at most `room`. The queue refuses
+        unknown verbs.
+        """
+        taken: list[Settlement] = []
+        settlements = self.head.settlements
+        while room > 0 and self.next_settlement < len(settlements):
+            each = settlements[self.next_settlement]
+            topic, partition = each.topic, each.partition
+            ranges = each.ranges[self.next_range : self.next_range + room]
+            for first, last in ranges:
+                one = Settlement(
+                    each.verb, topic, partition, first, last, each.delay_ms, each.text, each.delivery
+                )
+                taken.append(one)
+            room -= len(ranges)
+            self.next_range += len(ranges)
+            if self.next_range == len(each.ranges):
+                self.next_settlement += 1
+                self.next_range = 0
+        self.submitted += len(taken)
+        return taken
 
     def fail(self, index: int, error: SparrowError) -> None:
         """Record the failure of a range; `index` counts through all settlements."""
-        if self._range_indexes is None:
-            self._range_indexes = [
+        if self.range_indexes is None:
+            self.range_indexes = [
                 (s, r) for s, each in enumerate(self.head.settlements) for r in range(len(each.ranges))
             ]
         failure = failure_of(error)
         self.failures.append(
-            SettleFailure(*self._range_indexes[index], failure.code, failure.text, failure.retriable)
+            SettleFailure(*self.range_indexes[index], failure.code, failure.text, failure.retriable)
         )
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, eq=False):
     """The ranges of one frame within one call."""
 
     frame: _Frame
@@ -77,7 +99,7 @@ class _Part(NamedTuple):
     """The slice of the call: `start` to `stop`."""
 
 
-class _Call(NamedTuple):
+class _Call(msgspec.Struct, eq=False):
     settlements: list[Settlement]
     parts: list[_Part]
 
@@ -99,10 +121,10 @@ class SettlementQueue:
         "_frames",
         "_is_due",
         "_logger",
-        "_open",
         "_respond",
         "_retried",
         "_tries",
+        "unanswered",
     )
 
     def __init__(
@@ -120,7 +142,7 @@ class SettlementQueue:
         self._logger = logger
         self._frames: deque[_Frame] = deque()
         """Frames that have not been passed to the queue completely."""
-        self._open = 0
+        self.unanswered = 0
         """The number of unanswered frames."""
         self._is_due = False
         self._retried: _Call | None = None
@@ -130,24 +152,24 @@ class SettlementQueue:
     @property
     def is_idle(self) -> bool:
         """True if every SETTLE is answered."""
-        return not self._open
+        return not self.unanswered
 
     def add(self, head: Settle) -> None:
         """Accept a SETTLE."""
-        frame = _Frame(head)
-        self._open += 1
-        self._frames.append(frame)
-        self._charge(frame.charge)
-        if self._is_due:
-            return
-        self._submit()
-        if not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._go_on)
+        charge = 1
+        for each in head.settlements:
+            charge += len(each.ranges)
+        self._frames.append(_Frame(head, charge))
+        self._charge(charge)
+        self.unanswered += 1
+        if self.unanswered == 1:
+            self._submit()
+        else:
+            self._submit_soon()
 
     async def finished(self) -> None:
         """Wait until every SETTLE is answered."""
-        while self._open:
+        while self.unanswered:
             if self._done is None:
                 self._done = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._done)
@@ -174,10 +196,11 @@ class SettlementQueue:
         else:
             self._tries = 0
             future.add_done_callback(partial(self._completed, call))
-        self._submit_soon()
+        if self._frames:
+            self._submit_soon()
 
     def _submit_soon(self) -> None:
-        if self._frames and not self._is_due:
+        if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._go_on)
 
@@ -186,16 +209,12 @@ class SettlementQueue:
         settlements: list[Settlement] = []
         parts: list[_Part] = []
         while self._frames and len(settlements) < MAX_RANGES_PER_CALL:
-            frame = self._frames[0]
-            assert frame.rest is not None
-            start = len(settlements)
-            settlements += islice(frame.rest, MAX_RANGES_PER_CALL - start)
-            stop = len(settlements)
-            parts.append(_Part(frame, frame.submitted, start, stop))
-            frame.submitted += stop - start
+            frame, start = self._frames[0], len(settlements)
+            first = frame.submitted
+            settlements += frame.take(MAX_RANGES_PER_CALL - start)
+            parts.append(_Part(frame, first, start, len(settlements)))
             frame.calls += 1
             if frame.submitted == frame.charge - 1:
-                frame.rest = None
                 self._frames.popleft()
         return _Call(settlements, parts)
 
@@ -204,7 +223,8 @@ class SettlementQueue:
         if self._tries > MAX_RETRIES:
             self._tries = 0
             self._fail_all(call, error)
-            self._submit_soon()
+            if self._frames:
+                self._submit_soon()
             return
         self._retried = call
         self._is_due = True
@@ -226,34 +246,26 @@ class SettlementQueue:
             self._fail_all(call, translate(error, "settling", self._logger))
             return
         outcomes = future.result()
-        for frame, first, start, stop in call.parts:
-            for index, outcome in enumerate(outcomes[start:stop]):
+        for part in call.parts:
+            for index, outcome in enumerate(outcomes[part.start : part.stop], part.first):
                 if outcome is not None:
-                    frame.fail(first + index, outcome)
-            self._part_completed(frame)
+                    part.frame.fail(index, outcome)
+            self._part_completed(part.frame)
 
     def _fail_all(self, call: _Call, error: SparrowError) -> None:
         """Fail all ranges of a call: none took effect, or none is known to."""
-        for frame, first, start, stop in call.parts:
-            for index in range(stop - start):
-                frame.fail(first + index, error)
-            self._part_completed(frame)
+        for part in call.parts:
+            for index in range(part.stop - part.start):
+                part.frame.fail(part.first + index, error)
+            self._part_completed(part.frame)
 
     def _part_completed(self, frame: _Frame) -> None:
         frame.calls -= 1
-        if frame.rest is not None or frame.calls:
+        if frame.calls or frame.submitted < frame.charge - 1:
             return
-        self._open -= 1
+        self.unanswered -= 1
         self._respond(frame.head.ref, frame.failures)
         self._charge(-frame.charge)
-        if not self._open and self._done is not None:
+        if not self.unanswered and self._done is not None:
             done, self._done = self._done, None
             done.set_result(None)
-
-
-def _settlements(head: Settle) -> Iterator[Settlement]:
-    """Yield one settlement for each range. The queue refuses unknown verbs."""
-    for each in head.settlements:
-        verb, topic, partition = cast("Verb", each.verb), each.topic, each.partition
-        for first, last in each.ranges:
-            yield Settlement(verb, topic, partition, first, last, each.delay_ms, each.text, each.delivery)

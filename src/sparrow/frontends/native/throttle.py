@@ -24,7 +24,8 @@ DEFAULT_PING_INTERVAL_S = 10.0
 class Throttle:
     """The throttle of one connection. Loop thread only.
 
-    `principal` and `client` are set when the client has logged in.
+    `principal` and `client` are set when the client has logged in. Nothing needs to be counted
+    while `quotas.has_limits` is False.
 
     Args:
         pause, resume: pause and resume reading.
@@ -37,12 +38,12 @@ class Throttle:
         "_pause",
         "_ping",
         "_ping_interval_s",
-        "_quotas",
         "_read_from",
         "_resume",
         "_timer",
         "client",
         "principal",
+        "quotas",
     )
 
     def __init__(
@@ -55,7 +56,7 @@ class Throttle:
     ) -> None:
         self.principal = ANONYMOUS
         self.client = ""
-        self._quotas = quotas
+        self.quotas = quotas
         self._pause = pause
         self._resume = resume
         self._ping = ping
@@ -66,9 +67,7 @@ class Throttle:
 
     def published(self, size_bytes: int) -> None:
         """Count published bytes. Over the quota, reading pauses for a while."""
-        if not self._quotas.is_limited(QuotaKind.PRODUCE):
-            return
-        throttle_ms = self._quotas.record(QuotaKind.PRODUCE, self.principal, self.client, size_bytes)
+        throttle_ms = self.quotas.record(QuotaKind.PRODUCE, self.principal, self.client, size_bytes)
         if throttle_ms:
             loop = asyncio.get_running_loop()
             self._read_from = max(self._read_from, loop.time() + throttle_ms / 1000)
@@ -78,13 +77,13 @@ class Throttle:
 
     def delivered(self, size_bytes: int) -> None:
         """Count delivered bytes. Over the quota, `wait_to_deliver` waits."""
-        if size_bytes and self._quotas.is_limited(QuotaKind.FETCH):
-            throttle_ms = self._quotas.record(QuotaKind.FETCH, self.principal, self.client, size_bytes)
+        throttle_ms = self.quotas.record(QuotaKind.FETCH, self.principal, self.client, size_bytes)
+        if throttle_ms:
             self._deliver_from = asyncio.get_running_loop().time() + throttle_ms / 1000
 
     def may_deliver(self) -> bool:
         """Return True if the quota allows a delivery now."""
-        return self._deliver_from <= asyncio.get_running_loop().time()
+        return not self._deliver_from or self._deliver_from <= asyncio.get_running_loop().time()
 
     async def wait_to_deliver(self) -> None:
         """Wait until the quota allows a delivery."""
@@ -95,7 +94,9 @@ class Throttle:
 
     def max_delivery_bytes(self, wanted: int) -> int:
         """Return `wanted`, or the most that the quota can ever allow at a time."""
-        limit = self._quotas.max_in_window(QuotaKind.FETCH, self.principal, self.client)
+        if not self.quotas.has_limits:
+            return wanted
+        limit = self.quotas.max_in_window(QuotaKind.FETCH, self.principal, self.client)
         return wanted if limit is None else min(wanted, limit)
 
     def close(self) -> None:

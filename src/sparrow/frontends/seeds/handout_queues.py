@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from sparrow.base.errors import QueueExists
 from sparrow.broker.queues.rules.settlement import Settlement, Verb
 from sparrow.frontends.leased_records import read_leased, settle_unreadable
@@ -142,7 +144,7 @@ def settlements_of(records: Iterable[Record], verb: Verb) -> list[Settlement]:
             record.partition,
             record.offset,
         ):
-            found[-1] = last._replace(last=record.offset)
+            found[-1] = replace(last, last=record.offset)
         else:
             found.append(Settlement(verb, record.topic, record.partition, record.offset, record.offset))
     return found

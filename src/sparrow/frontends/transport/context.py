@@ -109,16 +109,20 @@ class TransportContext(Generic[C]):
         """Calls to make when the broker is current again, in this order."""
 
     def may_answer(self, call: Callable[[], None]) -> bool:
-        """Return True if requests may be answered now. If not, `call` is called once they may: the
-        broker may have lost its data to another one while it was stopped, and its answers would be
-        old. It is not called if that is so: the server then ends all connections.
-        """
+        """Return True if requests may be answered now; if not, see `when_current`."""
         if self.broker.is_current():
             return True
+        self.when_current(call)
+        return False
+
+    def when_current(self, call: Callable[[], None]) -> None:
+        """Call `call` once requests may be answered: the broker may have lost its data to another
+        one while it was stopped, and its answers would be old. If that is so, it is not called:
+        the server then ends all connections.
+        """
         if not self._waiting:
             self.spawn(self._wait_until_current())
         self._waiting[call] = None
-        return False
 
     async def _wait_until_current(self) -> None:
         try:

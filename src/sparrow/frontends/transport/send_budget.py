@@ -109,14 +109,19 @@ class SendBudget:
 
     def _grant_now(self, backlog: Backlog, wanted_bytes: int, least_bytes: int) -> int:
         """Reserve as `_grant` does, but behind the reads that wait already."""
-        if self.reserved_bytes > self.total_bytes // 2:
-            now = asyncio.get_running_loop().time()
-            if now - self._refreshed_at > self._refresh_interval_s:
-                self._refresh_backlogs(now)
-                self._serve()
-        if self._quick or (self._others and not backlog.is_quick):
-            return 0
+        if self._quick or self._others or self.reserved_bytes > self.total_bytes // 2:  # is_tight
+            self._make_room(backlog)
+            if self._quick or (self._others and not backlog.is_quick):
+                return 0
         return self._grant(backlog, wanted_bytes, least_bytes)
+
+    def _make_room(self, backlog: Backlog) -> None:
+        now = asyncio.get_running_loop().time()
+        backlog.refresh(now)
+        is_stale = now - self._refreshed_at > self._refresh_interval_s
+        if is_stale and self.reserved_bytes > self.total_bytes // 2:
+            self._refresh_backlogs(now)
+            self._serve()
 
     async def _wait(self, backlog: Backlog, wanted_bytes: int, least_bytes: int) -> int:
         loop = asyncio.get_running_loop()
@@ -316,12 +321,11 @@ class Reservation:
         Raises:
             Overloaded: no memory became free within `patience_s`.
         """
-        self.give_back()
+        if self.size_bytes:
+            self.resize(0)
         backlog = self._backlog
         least_bytes = max(1, least_bytes, min(wanted_bytes, LEAST_BYTES))
         budget = backlog._budget  # noqa: SLF001 - one module
-        if backlog.reserved_bytes and budget.is_tight:
-            backlog.refresh(asyncio.get_running_loop().time())
         granted = budget._grant_now(backlog, wanted_bytes, least_bytes)  # noqa: SLF001
         if not granted:
             try:
@@ -357,10 +361,9 @@ class Reservation:
         """Set the reserved size without checking for room, as the bytes are in memory already."""
         change, self.size_bytes = size_bytes - self.size_bytes, size_bytes
         budget = self._backlog._budget  # noqa: SLF001
-        if change > 0:
-            budget.reserved_bytes += change
-        elif change:
-            budget._release(-change)  # noqa: SLF001
+        budget.reserved_bytes += change
+        if change < 0 and (budget._quick or budget._others):  # noqa: SLF001
+            budget._serve()  # noqa: SLF001
 
     def add(self, size_bytes: int) -> None:
         """Add bytes without checking for room."""

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from sparrow.base.errors import NotLeased, Overloaded, SparrowError
 from sparrow.broker.queues.rules.settlement import Settlement, Verb
@@ -93,7 +96,9 @@ class Settler:
 
 def _merge(settlements: list[Settlement]) -> list[Settlement]:
     """Return the settlements with acknowledgements of adjacent offsets merged."""
-    acks = sorted(each for each in settlements if each.verb is Verb.ACK)
+    acks = sorted(
+        (each for each in settlements if each.verb is Verb.ACK), key=attrgetter("topic", "partition", "first")
+    )
     joined: list[Settlement] = []
     for each in acks:
         last = joined[-1] if joined else None
@@ -102,7 +107,7 @@ def _merge(settlements: list[Settlement]) -> list[Settlement]:
             and last.last + 1 == each.first
             and (last.topic, last.partition, last.delivery) == (each.topic, each.partition, each.delivery)
         ):
-            joined[-1] = last._replace(last=each.last)
+            joined[-1] = replace(last, last=each.last)
         else:
             joined.append(each)
     return joined + [each for each in settlements if each.verb is not Verb.ACK]

@@ -33,6 +33,7 @@ from sparrow.base.errors import (
 from sparrow.protocol.native import frames
 from sparrow.protocol.native.frames import FLAG_BATCHES, Buffer, FrameDecoder, encode_frame, split_payload
 from sparrow.protocol.native.messages import (
+    APPENDED,
     CARRIES_BATCHES,
     CONTROL_CHANNEL,
     HEADS,
@@ -178,12 +179,13 @@ class Connection:
         "_max_frame_bytes",
         "_may_receive",
         "_may_send",
-        "_out",
         "_said_goodbye",
-        "_state",
         "_version",
+        "bytes_wanted",
         "max_channels",
+        "queued",
         "role",
+        "state",
     )
 
     def __init__(
@@ -196,18 +198,18 @@ class Connection:
         self._channels: dict[int, _Channel] = {}
         self._ended: dict[int, None] = {}
         self._events: list[Event] = []
-        self._out: list[Buffer] = []
+        self.queued: list[Buffer] = []
+        """Pieces that wait for `data_to_send`."""
         self._said_goodbye = False
         self._heard_goodbye = False
         self._hello: Hello | None = None
         self._version = VERSION
+        self.bytes_wanted = 0
+        """Size of the frame that is being received, as announced; 0 between frames."""
+        self.state: State
         self._enter(State.AWAIT_HELLO)
 
     # ── what one may ask ──────────────────────────────────────────────────────────────────────────
-
-    @property
-    def state(self) -> State:
-        return self._state
 
     @property
     def version(self) -> int:
@@ -225,11 +227,6 @@ class Connection:
     def max_batch_bytes(self) -> int:
         """The largest batch that may be published: the frame limit less the reserve for a head."""
         return self._max_frame_bytes - frames.HEAD_RESERVE_BYTES
-
-    @property
-    def bytes_wanted(self) -> int:
-        """Size of the frame that is being received, as announced; 0 between frames."""
-        return self._decoder.bytes_wanted
 
     @property
     def buffered_bytes(self) -> int:
@@ -265,19 +262,18 @@ class Connection:
         """Take the next bytes of the peer; never raise because of their content. After CLOSED they
         are ignored.
         """
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             return
+        decoder = self._decoder
         try:
-            for kind, flags, channel, payload in self._decoder.receive_data(data):
-                self._receive_frame(kind, flags, channel, payload)
-                if not self._may_receive:  # CLOSED: the rest is ignored
-                    break
+            decoder.receive_data(data, self._receive_frame)
         except ProtocolError as error:
             self._violated(error)
+        self.bytes_wanted = decoder.bytes_wanted
 
     def receive_eof(self) -> None:
         """Take the end of the peer's stream. Reports `Ended` once; the state is CLOSED."""
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             return
         error = None if self._heard_goodbye and not self._decoder.buffered_bytes else self._cut_short()
         self._enter(State.CLOSED)
@@ -290,7 +286,8 @@ class Connection:
             self._events = []
         return events
 
-    def _receive_frame(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
+    def _receive_frame(self, kind: int, flags: int, number: int, payload: memoryview) -> bool:
+        """Take a frame. Return False if the rest is ignored, as the state is CLOSED."""
         codec = _CODECS.get(kind)
         if codec is None:
             raise BadFrame(
@@ -302,7 +299,7 @@ class Connection:
         channel = self._channels.get(number)
         if channel is None or kind not in channel.receives or kind not in self._may_receive:
             if self._is_late(kind, number):
-                return
+                return True
             self._check_receivable(kind, number)
         if len(payload) > codec.max_bytes:
             raise _payload_too_large(codec, len(payload))
@@ -316,9 +313,9 @@ class Connection:
                 f"The head of {codec.name} on channel {number} does not decode: {error}. See "
                 "docs/protocol.md for its fields."
             ) from error
-        if kind in STATE_CHANGING and not self._receive_transition(kind, number, head):
-            return
-        self._events.append(Received(number, head, batches))
+        if kind not in STATE_CHANGING or self._receive_transition(kind, number, head):
+            self._events.append(Received(number, head, batches))
+        return self.state is not State.CLOSED
 
     def _is_late(self, kind: int, number: int) -> bool:
         """Return True if a frame was under way when the broker ended its channel."""
@@ -333,7 +330,7 @@ class Connection:
         if kind not in self._may_receive:
             raise BadFrame(
                 f"{_CODECS[kind].name} may not be sent by a {self.role.peer.value} when the "
-                f"connection is in state '{self._state.value}'."
+                f"connection is in state '{self.state.value}'."
             )
         objection = self._channel_objection(kind, number, self.role.peer)
         if objection:
@@ -382,11 +379,11 @@ class Connection:
             f"Channel {number} cannot be opened: the connection has {self.max_channels} open, "
             "which is the limit; close some first."
         )
-        self._queue(int(T.ERROR), number, _error_frame(error))
+        self._queue_error(number, error)
         self._remember_ended(number)
 
     def _violated(self, error: ProtocolError) -> None:
-        self._queue(int(T.ERROR), CONTROL_CHANNEL, _error_frame(error))
+        self._queue_error(CONTROL_CHANNEL, error)
         self._enter(State.CLOSED)
         self._events.append(Violation(error))
 
@@ -423,7 +420,21 @@ class Connection:
         found = self._channels.get(channel)
         if kind not in self._may_send or found is None or kind not in found.sends:
             self._check_sendable(kind, channel)
-        self._queue(kind, channel, head, batches)
+        codec = _CODECS[kind]
+        if (batches is not None) != bool(codec.flags):
+            raise InternalError(
+                f"{codec.name} is sent {'with' if batches is not None else 'without'} batches."
+            )
+        try:
+            payload = _encode_head(head if type(head) not in APPENDED else written_fields(head))
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise InvalidArgument(f"{codec.name} cannot be sent: {error}") from None
+        if len(payload) > codec.max_bytes:
+            raise _payload_too_large(codec, len(payload))
+        try:
+            self.queued += encode_frame(kind, channel, payload, batches, self._decoder.max_frame_bytes)
+        except FrameTooLarge as error:
+            raise FrameTooLarge(f"{codec.name} cannot be sent: {error.text}") from None
         if kind in STATE_CHANGING:
             self._apply(kind, channel, head, self.role)
 
@@ -431,19 +442,17 @@ class Connection:
         """Return the bytes to write, in order, for `transport.writelines`; the queue is empty
         afterwards.
         """
-        out = self._out
-        if out:
-            self._out = []
-        return out
+        queued, self.queued = self.queued, []
+        return queued
 
     def _check_sendable(self, kind: int, channel: int) -> None:
         name = _CODECS[kind].name
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             raise ConnectionLost(f"{name} cannot be sent: the connection is closed.")
         if kind not in self._may_send:
             raise InternalError(
                 f"{name} may not be sent by a {self.role.value} when the connection is in state "
-                f"'{self._state.value}'."
+                f"'{self.state.value}'."
             )
         objection = self._channel_objection(kind, channel)
         if objection is None and kind in OPENS and len(self._channels) >= self.max_channels:
@@ -453,24 +462,10 @@ class Connection:
         if objection:
             raise InternalError(objection)
 
-    def _queue(
-        self, kind: int, channel: int, head: Head, batches: Buffer | Sequence[Buffer] | None = None
-    ) -> None:
-        codec = _CODECS[kind]
-        if (batches is not None) != bool(codec.flags):
-            raise InternalError(
-                f"{codec.name} is sent {'with' if batches is not None else 'without'} batches."
-            )
-        try:
-            payload = _encode_head(written_fields(head))
-        except (OverflowError, UnicodeEncodeError) as error:
-            raise InvalidArgument(f"{codec.name} cannot be sent: {error}") from None
-        if len(payload) > codec.max_bytes:
-            raise _payload_too_large(codec, len(payload))
-        try:
-            self._out += encode_frame(kind, channel, payload, batches, self._decoder.max_frame_bytes)
-        except FrameTooLarge as error:
-            raise FrameTooLarge(f"{codec.name} cannot be sent: {error.text}") from None
+    def _queue_error(self, channel: int, error: SparrowError) -> None:
+        """Queue ERROR, in whatever state the connection is."""
+        payload = _encode_head(Error(error.code, error.text, error.retriable))
+        self.queued += encode_frame(int(T.ERROR), channel, payload, None, frames.MAX_LENGTH_BYTES)
 
     # ── rules for both directions ─────────────────────────────────────────────────────────────────
 
@@ -540,7 +535,7 @@ class Connection:
         self._enter(State.OPEN)
 
     def _goodbye(self, sender: Role) -> None:
-        early = self._state is not State.OPEN and self._state is not State.CLOSING
+        early = self.state is not State.OPEN and self.state is not State.CLOSING
         if sender is self.role:
             self._said_goodbye = True
         else:
@@ -549,7 +544,7 @@ class Connection:
         self._enter(State.CLOSED if early or both else State.CLOSING)
 
     def _enter(self, state: State) -> None:
-        self._state = state
+        self.state = state
         if state is State.CLOSING:
             peer = self.role.peer
             self._may_send = (AFTER_OWN_GOODBYE if self._said_goodbye else AFTER_PEERS_GOODBYE)[self.role]
@@ -557,10 +552,6 @@ class Connection:
         else:
             self._may_send = MAY_SEND[self.role, state]
             self._may_receive = MAY_SEND[self.role.peer, state]
-
-
-def _error_frame(error: SparrowError) -> Error:
-    return Error(error.code, error.text, error.retriable)
 
 
 def _payload_too_large(codec: _Codec, size_bytes: int) -> FrameTooLarge:

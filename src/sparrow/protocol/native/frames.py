@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sparrow.base.errors import BadFrame, FrameTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 LENGTH_BYTES = 4
 HEADER_BYTES = 10
@@ -49,7 +49,9 @@ _BUFFER = (bytes, memoryview)
 
 Buffer: TypeAlias = "bytes | memoryview"
 Frame: TypeAlias = "tuple[int, int, int, memoryview]"
-"""Type, flags, channel, payload. A plain tuple: this is the hottest path of the protocol."""
+"""Type, flags, channel, payload."""
+TakeFrame: TypeAlias = "Callable[[int, int, int, memoryview], bool]"
+"""Takes a frame; returns False if the rest of the bytes is not wanted."""
 
 _STRANGERS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PRI ", b"CONN", b"PATC", b"HTTP")
 
@@ -60,29 +62,20 @@ class FrameDecoder:
     `max_frame_bytes` bounds a frame's length field and may be changed between two frames.
     """
 
-    __slots__ = ("_buffered_bytes", "_needed_bytes", "_pieces", "max_frame_bytes")
+    __slots__ = ("_pieces", "buffered_bytes", "bytes_wanted", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._pieces: list[memoryview | bytearray] = []
-        self._buffered_bytes = 0
-        self._needed_bytes = 0
-
-    @property
-    def bytes_wanted(self) -> int:
+        self.buffered_bytes = 0
+        """Received bytes of an unfinished frame."""
+        self.bytes_wanted = 0
         """Announced size of the frame that is being received, with its length field; 0 between
         frames.
         """
-        return self._needed_bytes
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Received bytes of an unfinished frame."""
-        return self._buffered_bytes
-
-    def receive_data(self, data: Buffer) -> Iterator[Frame]:
-        """Yield the frames that `data` completes; the iterator must be exhausted before the next
-        call.
+    def receive_data(self, data: Buffer, take: TakeFrame) -> None:
+        """Pass on the frames that `data` completes, until `take` wants no more.
 
         Raises:
             FrameTooLarge: a length is over the limit; nothing more can be decoded.
@@ -90,11 +83,12 @@ class FrameDecoder:
         """
         start, end = 0, len(data)
         view = memoryview(data)
-        if self._buffered_bytes:
+        if self.buffered_bytes:
             start = self._continue(view)
-            if not self._needed_bytes or self._buffered_bytes < self._needed_bytes:
+            if not self.bytes_wanted or self.buffered_bytes < self.bytes_wanted:
                 return
-            yield self._take()
+            if not take(*self._take()):
+                return
         while end - start >= HEADER_BYTES:
             length, kind, flags, channel = _unpack_header(data, start)
             if not REST_OF_HEADER_BYTES <= length <= self.max_frame_bytes:
@@ -102,7 +96,8 @@ class FrameDecoder:
             stop = start + LENGTH_BYTES + length
             if stop > end:
                 break
-            yield kind, flags, channel, view[start + HEADER_BYTES : stop]
+            if not take(kind, flags, channel, view[start + HEADER_BYTES : stop]):
+                return
             start = stop
         if start < end:
             self._hold(view[start:])
@@ -111,11 +106,11 @@ class FrameDecoder:
     def _continue(self, view: memoryview) -> int:
         """Keep the bytes of the unfinished frame. Return where the rest of `view` begins."""
         start = 0
-        if self._buffered_bytes < HEADER_BYTES:
-            start = min(HEADER_BYTES - self._buffered_bytes, len(view))
+        if self.buffered_bytes < HEADER_BYTES:
+            start = min(HEADER_BYTES - self.buffered_bytes, len(view))
             self._hold(view[:start])
             self._announce()
-        stop = max(start, self._needed_bytes - self._buffered_bytes + start)
+        stop = max(start, self.bytes_wanted - self.buffered_bytes + start)
         self._hold(view[start:stop])
         return stop
 
@@ -126,21 +121,21 @@ class FrameDecoder:
             self._pieces[-1] += piece
         else:
             self._pieces.append(bytearray(piece))
-        self._buffered_bytes += len(piece)
+        self.buffered_bytes += len(piece)
 
     def _announce(self) -> None:
-        if self._buffered_bytes < LENGTH_BYTES:
+        if self.buffered_bytes < LENGTH_BYTES:
             return
         # The first piece has at least a header's bytes, or else all that there are.
         (length,) = _unpack_length(self._pieces[0])
         if not REST_OF_HEADER_BYTES <= length <= self.max_frame_bytes:
             raise _bad_length(length, self.max_frame_bytes)
-        self._needed_bytes = LENGTH_BYTES + length
+        self.bytes_wanted = LENGTH_BYTES + length
 
     def _take(self) -> Frame:
         frame = b"".join(self._pieces)
         self._pieces = []
-        self._buffered_bytes = self._needed_bytes = 0
+        self.buffered_bytes = self.bytes_wanted = 0
         _, kind, flags, channel = _unpack_header(frame)
         return kind, flags, channel, memoryview(frame)[HEADER_BYTES:]
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import eq
 from typing import Final
 
@@ -56,6 +56,17 @@ class RangeMap:
             return page
         return page.values[bisect_right(page.starts, offset & _MASK) - 1]
 
+    def run_at(self, offset: int) -> tuple[int, int]:
+        """Return the value of an offset, and the end of its run within its page."""
+        base = offset & ~_MASK
+        page = self._pages.get(offset >> _BITS, 0)
+        if isinstance(page, int):
+            return page, base + _PAGE
+        starts = page.starts
+        following = bisect_right(starts, offset & _MASK)
+        end = starts[following] if following < len(starts) else _PAGE
+        return page.values[following - 1], base + end
+
     def set(self, first: int, end: int, value: int) -> None:
         """Set the value of the offsets `first` … `end - 1`; 0 forgets them. An empty range changes
         nothing.
@@ -63,33 +74,42 @@ class RangeMap:
         if first >= end:
             return
         number = first >> _BITS
-        last = (end - 1) >> _BITS
-        if number == last:
-            self._set_in_page(number, first & _MASK, end - (number << _BITS), value)
+        base = number << _BITS
+        if end > base + _PAGE:
+            self._set_across_pages(first, end, value)
             return
-        if first & _MASK:
-            self._set_in_page(number, first & _MASK, _PAGE, value)
-            number += 1
-        if end & _MASK:
-            self._set_in_page(last, 0, end & _MASK, value)
-            last -= 1
-        self._set_pages(number, last + 1, value)
+        page = self._pages.get(number, 0)
+        if isinstance(page, int):
+            if page == value:
+                return
+            if end - first == _PAGE:
+                self._put(number, value)
+                return
+            page = _Page(page)
+            self._put(number, page)
+        page.set(first - base, end - base, value)
+        if len(page.starts) == 1:
+            self._put(number, page.values[0])
 
-    def runs(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the runs (first, end, value) that cover `first` … `end - 1` in order and without
+    def _set_across_pages(self, first: int, end: int, value: int) -> None:
+        number, last = first >> _BITS, end >> _BITS
+        if first & _MASK:
+            number += 1
+            self.set(first, number << _BITS, value)
+        self.set(last << _BITS, end, value)
+        self._set_pages(number, last, value)
+
+    def runs(self, first: int, end: int) -> Iterable[tuple[int, int, int]]:
+        """Return the runs (first, end, value) that cover `first` … `end - 1` in order and without
         holes, each as long as it can be.
 
-        Runs of value 0 are included. The map must not be changed meanwhile.
+        Runs of value 0 are included. The map must not be changed while they are iterated over.
         """
         if first >= end:
-            return iter(())
-        if first >> _BITS == (end - 1) >> _BITS:
-            return iter(self._runs_in_page(first, end))
-        return self._runs(first, end)
-
-    def _runs_in_page(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """Return the runs of a range that lies in one page: the usual case."""
-        base = first >> _BITS << _BITS
+            return ()
+        base = first & ~_MASK
+        if end > base + _PAGE:
+            return self._runs(first, end)
         page = self._pages.get(first >> _BITS, 0)
         if isinstance(page, int):
             return [(first, end, page)]
@@ -148,23 +168,6 @@ class RangeMap:
         order = self._order
         if order and order[0] << _BITS < offset:
             self.set(order[0] << _BITS, offset, 0)
-
-    def _set_in_page(self, number: int, first: int, end: int, value: int) -> None:
-        """Set a range within one page. Bounds are relative to the page."""
-        page = self._pages.get(number, 0)
-        if isinstance(page, int):
-            if page == value:
-                return
-            if end - first == _PAGE:
-                self._put(number, value)
-                return
-            runs = _Page(page)
-            self._put(number, runs)
-        else:
-            runs = page
-        runs.set(first, end, value)
-        if len(runs.starts) == 1:
-            self._put(number, runs.values[0])
 
     def _put(self, number: int, page: int | _Page) -> None:
         """Replace the content of a page; 0: nothing."""
@@ -250,22 +253,17 @@ class _Page:
         # The runs `low` … `high - 1` are those of the range.
         joins_right = high < len(starts) and values[high] == value
         if left == value:
-            self._delete(low, high + joins_right)
+            del starts[low : high + joins_right], values[low : high + joins_right]
         elif joins_right:
             starts[high] = first
-            self._delete(low, high)
+            del starts[low:high], values[low:high]
         elif low < high:
             starts[low] = first
             values[low] = value
-            self._delete(low + 1, high)
+            del starts[low + 1 : high], values[low + 1 : high]
         else:
             starts.insert(low, first)
             values.insert(low, value)
-
-    def _delete(self, low: int, high: int) -> None:
-        if low < high:
-            del self.starts[low:high]
-            del self.values[low:high]
 
     def starts_between(self, base: int, first: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield (offset, value) of each run that begins in `first` … `end - 1`, absolute. The run

@@ -40,11 +40,11 @@ from sparrow.base.errors import DirectoryUnreadable, NewerFormat
 from sparrow.broker.queues.maps.range_map import RangeMap
 from sparrow.broker.queues.rules.kept_page import KeptPage
 from sparrow.broker.queues.rules.leases import Lease
-from sparrow.broker.queues.rules.record_state import BELOW_LEASE, LEASE_SHIFT, must_be_persisted
+from sparrow.broker.queues.rules.record_state import BELOW_LEASE, LEASE_SHIFT, PERSISTED, STATE_MASK
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from sparrow.meta.store import Entry
 
@@ -111,13 +111,13 @@ def decode_start(entry: Entry) -> int:
 
 
 def encode_page(
-    columns: tuple[array[int], array[int]], leases: dict[int, Lease], now_ms: int, wall_ms: int
+    columns: tuple[array[int], array[int]], leases: dict[int, Lease], now: Callable[[], tuple[int, int]]
 ) -> bytes | None:
     """Return the persisted form of a page; None if nothing need be persisted.
 
     Args:
         columns: the page, as `RangeMap.columns` returns it.
-        now_ms: monotonic.
+        now: (monotonic, wall) time in ms.
     """
     starts, values = columns
     encoded_leases: list[msgspec.Raw] = []
@@ -125,26 +125,23 @@ def encode_page(
     kinds = [_NOT_STORED]
     codes: dict[int, int] = {}
     for value in set(values):
-        if not must_be_persisted(value):
+        if not value & PERSISTED[value & STATE_MASK]:
             codes[value] = 0
             continue
         number = value >> LEASE_SHIFT
         if number not in numbers:
             numbers[number] = len(encoded_leases)
-            encoded_leases.append(msgspec.Raw(_encoded_lease(leases[number], now_ms, wall_ms)))
+            encoded_leases.append(msgspec.Raw(_encoded_lease(leases[number], now)))
         codes[value] = len(kinds)
         kinds.append((value & BELOW_LEASE, numbers[number]))
     if len(kinds) == 1:
         return None
     runs = array("H", map(codes.__getitem__, values))
-    return _encode([VERSION, encoded_leases, kinds, _bytes(starts), _bytes(runs)])
-
-
-def _bytes(numbers: array[int]) -> bytes:
     if sys.byteorder == "big":
-        numbers = numbers[:]
-        numbers.byteswap()
-    return numbers.tobytes()
+        starts = starts[:]
+        starts.byteswap()
+        runs.byteswap()
+    return _encode([VERSION, encoded_leases, kinds, starts.tobytes(), runs.tobytes()])
 
 
 def _numbers(data: bytes) -> array[int]:
@@ -155,8 +152,9 @@ def _numbers(data: bytes) -> array[int]:
     return numbers
 
 
-def _encoded_lease(lease: Lease, now_ms: int, wall_ms: int) -> bytes:
+def _encoded_lease(lease: Lease, now: Callable[[], tuple[int, int]]) -> bytes:
     if lease.encoded is None:
+        now_ms, wall_ms = now()
         remaining_ms = max(0, lease.due_ms - now_ms) if lease.due_ms else 0
         due_wall_ms = wall_ms + remaining_ms if lease.due_ms else 0
         lease.encoded = _encode(

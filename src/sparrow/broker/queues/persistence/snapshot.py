@@ -61,7 +61,6 @@ class StateSnapshot:
 
     def collect(self) -> list[Write]:
         """Return writes for everything that changed since the last call."""
-        now_ms, wall_ms = self._now()
         writes: list[Write] = []
         for name, subscriber in self._state.subscribers.items():
             if not subscriber.dirty and not subscriber.moved_starts:
@@ -70,23 +69,27 @@ class StateSnapshot:
                 if self._sources[number].is_gone:
                     continue
                 key = self._source_keys.get((name, number)) or self._source_key(name, number)
-                value = pages.encode_page(
-                    subscriber.maps[number].columns(page), subscriber.leases.by_number, now_ms, wall_ms
-                )
+                columns = subscriber.maps[number].columns(page)
+                value = pages.encode_page(columns, subscriber.leases.by_number, self._now)
                 self._put(writes, pages.PAGE, f"{key}/{page}", value)
             for number in subscriber.moved_starts:
                 if not self._sources[number].is_gone:
                     key = self._source_keys.get((name, number)) or self._source_key(name, number)
                     writes.append(Put(pages.START, key, pages.encode_start(subscriber.starts[number])))
             subscriber.dirty.clear()
-            subscriber.moved_starts.clear()
+            if subscriber.moved_starts:
+                subscriber.moved_starts.clear()
+        if self._state.dirty_failed:
+            self._collect_failed(writes)
+        return writes
+
+    def _collect_failed(self, writes: list[Write]) -> None:
         for number, page in self._state.dirty_failed:
             if not self._sources[number].is_gone:
                 prefix = pages.failed_key(self._queue_id, *_partition_key(self._sources[number]))
                 runs = self._state.failed[number].page_runs(page)
                 self._put(writes, pages.FAILED, f"{prefix}/{page}", pages.encode_failed(runs, page))
         self._state.dirty_failed.clear()
-        return writes
 
     def _source_key(self, subscriber: str, number: int) -> str:
         key = pages.source_key(self._queue_id, subscriber, *_partition_key(self._sources[number]))
@@ -188,7 +191,9 @@ class StateSnapshot:
         finished = RangeMap()
         for a, b in parts:
             finished.set(a, b, DONE)
-        encoded = [(page, pages.encode_page(finished.columns(page), {}, 0, 0)) for page in finished.pages()]
+        encoded = [
+            (page, pages.encode_page(finished.columns(page), {}, self._now)) for page in finished.pages()
+        ]
         return first, [(page, value) for page, value in encoded if value is not None]
 
 

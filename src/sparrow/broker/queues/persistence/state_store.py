@@ -20,16 +20,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from sparrow.base.errors import DirectoryUnreadable, DiskFull, InternalError, NewerFormat, SparrowError
+from sparrow.base.futures import end_future
 from sparrow.meta.store import Delete, Entry, Put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from sparrow.base.futures import Then
     from sparrow.base.histogram import Histogram
     from sparrow.meta.store import MetaStore, Write
     from sparrow.storage.journal import Journal
@@ -65,7 +68,7 @@ class StateStore:
         """Those that a running checkpoint writes."""
         self._is_begun = False
         self._checkpoint_lock = asyncio.Lock()
-        self._held: deque[tuple[Sequence[Write], bytes, asyncio.Future[None]]] = deque()
+        self._held: deque[tuple[Sequence[Write], bytes, Then]] = deque()
         """Batches behind one that goes to the meta store."""
         self._working: asyncio.Task[None] | None = None
         self._saver: asyncio.Task[None] | None = None
@@ -104,24 +107,30 @@ class StateStore:
         Calls take effect in their order. The future fails with DiskFull, StorageFailed or
         Overloaded; then so do those of the calls after it that are not done.
         """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.append_then(writes, partial(end_future, future))
+        return future
+
+    def append_then(self, writes: Sequence[Write], then: Then) -> None:
+        """Write as `append`; call `then` when its future would be done, with its error or None. As
+        `Journal.append_then`.
+        """
         record = _encode(
             [(write.kind, write.key, write.value if isinstance(write, Put) else None) for write in writes]
         )
         if self._working is None and self._is_begun and len(record) <= self._journal.max_record_bytes:
-            return self._append(writes, record)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._held.append((writes, record, future))
+            self._append(writes, record, then)
+            return
+        self._held.append((writes, record, then))
         if self._working is None:
             self._working = asyncio.get_running_loop().create_task(self._write_held())
-        return future
 
-    def _append(self, writes: Sequence[Write], record: bytes) -> asyncio.Future[None]:
-        future = self._journal.append(record)
+    def _append(self, writes: Sequence[Write], record: bytes, then: Then) -> None:
+        self._journal.append_then(record, then)
         for write in writes:
             self._newer[write.kind, write.key] = write
         if self._journal.is_filling:
             self._save_soon()
-        return future
 
     def _save_soon(self) -> None:
         if self._saver is None and not self._is_closed:
@@ -130,13 +139,12 @@ class StateStore:
     async def _write_held(self) -> None:
         try:
             while self._held:
-                writes, record, future = self._held[0]
+                writes, record, then = self._held[0]
                 if self._is_begun and len(record) <= self._journal.max_record_bytes:
-                    _follow(self._append(writes, record), future)
+                    self._append(writes, record, then)
                 else:
                     await self._save(writes)
-                    if not future.done():
-                        future.set_result(None)
+                    then(None)
                 self._held.popleft()
         except SparrowError as error:
             self._fail_held(error)
@@ -150,9 +158,8 @@ class StateStore:
 
     def _fail_held(self, error: SparrowError) -> None:
         held, self._held = self._held, deque()
-        for _, _, future in held:
-            if not future.done():
-                future.set_exception(error)
+        for _, _, then in held:
+            then(error)
 
     async def write(self, writes: Sequence[Write]) -> None:
         """See `MetaStore.write`."""
@@ -292,18 +299,3 @@ def _entry(write: Write, before: Entry | None) -> Entry | None:
     if isinstance(write, Delete):
         return None
     return Entry(write.kind, write.key, write.value, (before.version if before is not None else 0) + 1)
-
-
-def _follow(done: asyncio.Future[None], future: asyncio.Future[None]) -> None:
-    """Settle `future` as `done` is settled."""
-
-    def settle(done: asyncio.Future[None]) -> None:
-        error = done.exception()
-        if future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
-    done.add_done_callback(settle)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from sparrow.base.errors import InternalError, SparrowError, UnknownQueue
+from sparrow.base.futures import end_future
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +33,15 @@ _UNDER_WAY: Final = 2
 _Result = TypeVar("_Result")
 _Waiting = list[tuple["asyncio.Future[Any]", object]]
 """Futures, and their results."""
+
+
+@dataclass(slots=True, eq=False)
+class _UnderWay:
+    """A write that is not on stable storage."""
+
+    waiting: _Waiting
+    """Its callers."""
+    entries: dict[tuple[str, str], Write]
 
 
 class StateWriter:
@@ -56,8 +66,12 @@ class StateWriter:
         """Entries of other parts."""
         self._failed: dict[tuple[str, str], Write] = {}
         """Entries that could not be written; those of `_pending` are newer."""
-        self._under_way: deque[tuple[asyncio.Future[None], _Waiting]] = deque()
+        self._under_way: list[_UnderWay] = []
+        """Writes in their order; they may end in another one."""
+        self._ended_one: asyncio.Future[None] | None = None
+        """Done when a write ends, for `close` and `drop`."""
         self._is_due = False
+        """True if a write is scheduled, or comes behind one that is under way."""
         self._is_scheduled = False
         self._is_closed = False
 
@@ -68,12 +82,14 @@ class StateWriter:
 
     def add(self, writes: Sequence[Write]) -> None:
         """Write entries of other parts together with the next changes."""
-        self._pending.update(((write.kind, write.key), write) for write in writes)
+        for write in writes:
+            self._pending[write.kind, write.key] = write
 
     def changed(self) -> None:
         """Write a change that no caller waits for."""
-        self._is_due = not self._is_closed
-        self._schedule()
+        if not self._is_due and not self._is_closed:
+            self._is_due = True
+            self._schedule()
 
     @overload
     def flushed(self) -> asyncio.Future[None]: ...
@@ -93,7 +109,9 @@ class StateWriter:
             _refuse(future)
             return future
         self._waiting.append((future, result))
-        self.changed()
+        if not self._is_due:
+            self._is_due = True
+            self._schedule()
         return future
 
     async def close(self) -> None:
@@ -125,11 +143,12 @@ class StateWriter:
 
     async def _settled(self) -> None:
         if self._under_way:
-            await asyncio.wait([self._under_way[0][0]])
+            self._ended_one = asyncio.get_running_loop().create_future()
+            await self._ended_one
         await asyncio.sleep(0)
 
     def _schedule(self) -> None:
-        if self._is_due and not self._is_scheduled and not self.is_writing:
+        if not self._is_scheduled and len(self._under_way) < _UNDER_WAY:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._write)
 
@@ -143,12 +162,15 @@ class StateWriter:
             self.add(self._collect())
             entries = self._failed | self._pending
             if entries or not self._under_way:
-                write = self._store.append(list(entries.values())) if entries else _done()
+                write = _UnderWay(waiting, entries)
+                if entries:
+                    self._store.append_then(list(entries.values()), partial(self._ended, write))
+                else:
+                    asyncio.get_running_loop().call_soon(self._ended, write, None)
                 self._failed, self._pending = {}, {}
-                self._under_way.append((write, waiting))
-                write.add_done_callback(partial(self._ended, entries))
+                self._under_way.append(write)
             else:  # what changed is under way already
-                self._under_way[-1][1].extend(waiting)
+                self._under_way[-1].waiting.extend(waiting)
         except SparrowError as error:
             self._fail(waiting, error)
         except Exception:  # noqa: BLE001 - a bug must not leave consumers waiting for ever
@@ -158,22 +180,23 @@ class StateWriter:
                 InternalError("The state of the queue could not be kept; the broker's log has the reason."),
             )
 
-    def _ended(self, entries: dict[tuple[str, str], Write], write: asyncio.Future[None]) -> None:
-        _, waiting = self._under_way.popleft()
-        error = asyncio.CancelledError() if write.cancelled() else write.exception()
+    def _ended(self, write: _UnderWay, error: SparrowError | None) -> None:
+        self._under_way.remove(write)
         if error is None:
-            for future, result in waiting:
+            for future, result in write.waiting:
                 if not future.done():  # else the caller is gone
                     future.set_result(result)
         else:
-            self._failed |= entries
-            self._fail(waiting, error)
+            self._failed |= write.entries
+            self._fail(write.waiting, error)
+        if self._ended_one is not None:
+            end_future(self._ended_one, None)
         self._written()
-        self._schedule()
+        if self._is_due:
+            self._schedule()
 
-    def _fail(self, waiting: _Waiting, error: BaseException) -> None:
-        text = error.text if isinstance(error, SparrowError) else repr(error)
-        _LOG.warning("the state of a queue could not be kept: %s", text)
+    def _fail(self, waiting: _Waiting, error: SparrowError) -> None:
+        _LOG.warning("the state of a queue could not be kept: %s", error.text)
         for future, _ in waiting:
             if not future.done():
                 future.set_exception(error)
@@ -183,12 +206,6 @@ class StateWriter:
     def _retry(self) -> None:
         if not self._is_closed and (self._failed or self._pending):
             self.changed()
-
-
-def _done() -> asyncio.Future[None]:
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    future.set_result(None)
-    return future
 
 
 def _refuse(future: asyncio.Future[Any]) -> None:

@@ -27,18 +27,15 @@ class ReadyRanges:
     source must not overlap.
     """
 
-    __slots__ = ("_length", "_levels", "_used_levels")
+    __slots__ = ("_levels", "_used_levels", "records")
 
     def __init__(self) -> None:
         self._levels: list[OrderedDict[int, _SourceQueue]] = [OrderedDict() for _ in range(LEVELS)]
         """For each level, the queues of sources that have ranges, in the order of rotation."""
         self._used_levels = 0
         """One bit for each level that has ranges."""
-        self._length = 0
-
-    def __len__(self) -> int:
-        """Return the number of records that may be leased."""
-        return self._length
+        self.records = 0
+        """Number of records that may be leased."""
 
     def push(self, level: int, source: int, first: int, end: int) -> None:
         """Add the records `first` … `end - 1`, sorted by offset. An empty range changes nothing.
@@ -53,7 +50,7 @@ class ReadyRanges:
             queue = queues[source] = _SourceQueue()
             self._used_levels |= 1 << level
         queue.put(first, end)
-        self._length += end - first
+        self.records += end - first
 
     def pop(self, limit: int, sources: Container[int] | None = None) -> tuple[int, int, int, int] | None:
         """Take out what is to be delivered next: (level, source, first, end), one to `limit`
@@ -71,8 +68,7 @@ class ReadyRanges:
             level = levels.bit_length() - 1
             for source in self._levels[level]:
                 if sources is None or source in sources:
-                    first, end = self._take(level, source, limit)
-                    return level, source, first, end
+                    return level, source, *self._take(level, source, limit)
             levels ^= 1 << level
         return None
 
@@ -108,7 +104,7 @@ class ReadyRanges:
         for level, queues in self._descending():
             for name in list(queues) if source is None else [source]:
                 queue = queues.pop(name, None)
-                self._length -= queue.records if queue else 0
+                self.records -= queue.records if queue else 0
             if not queues:
                 self._used_levels ^= 1 << level
 
@@ -116,8 +112,8 @@ class ReadyRanges:
         queues = self._levels[level]
         queue = queues[source]
         first, end = queue.take(limit)
-        self._length -= end - first
-        if queue:
+        self.records -= end - first
+        if queue.records:
             queues.move_to_end(source)
         else:
             del queues[source]

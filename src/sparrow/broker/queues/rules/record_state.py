@@ -52,6 +52,14 @@ NO_LEVEL: Final = 4
 SOURCE_SHIFT: Final = 48
 OFFSET_MASK: Final = (1 << SOURCE_SHIFT) - 1
 
+PERSISTED: Final = tuple(
+    {LEASED: STATE_MASK, MOVING: STATE_MASK, DONE: STATE_MASK, GAP: 0}.get(state, COUNT_MASK)
+    for state in range(len(STATES))
+)
+"""For each state a mask: a record's value must be persisted if one of these bits is set, since the
+log alone does not show it. It is finished, leased or moving, or it was delivered before.
+"""
+
 
 def level_of(value: int) -> int:
     return (value & LEVEL_MASK) >> LEVEL_SHIFT
@@ -59,11 +67,3 @@ def level_of(value: int) -> int:
 
 def count_of(value: int) -> int:
     return (value & COUNT_MASK) >> COUNT_SHIFT
-
-
-def must_be_persisted(value: int) -> bool:
-    """Return True if the log alone does not show the state: finished, leased, moving, or delivered
-    before.
-    """
-    state = value & STATE_MASK
-    return state in (LEASED, MOVING, DONE) or (state != GAP and value & COUNT_MASK != 0)

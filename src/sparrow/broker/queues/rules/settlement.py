@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -28,10 +30,11 @@ class Verb(IntEnum):
     """Unused: ready again, and the delivery does not count."""
 
 
-class Settlement(NamedTuple):
+class Settlement(Struct, frozen=True):
     """One operation on the records first … last (both included) of a partition."""
 
-    verb: Verb
+    verb: int
+    """A `Verb`; a queue refuses other numbers."""
     topic: str
     partition: int
     first: int

@@ -140,10 +140,9 @@ class QueueState:
         if self._parents is not None:
             return min(offset, end)
         while offset < end:
-            passed = min(
-                self._finished_until(subscriber, source, offset, end)
-                for subscriber in self.subscribers.values()
-            )
+            passed = end
+            for subscriber in self.subscribers.values():
+                passed = min(passed, subscriber.finished_until(source, offset))
             if passed == offset:
                 break
             offset = passed
@@ -156,25 +155,17 @@ class QueueState:
             for subscriber in self.subscribers.values():
                 subscriber.scanned_to(source, self.scanned[source])
 
-    @staticmethod
-    def _finished_until(subscriber: SubscriberState, source: int, offset: int, end: int) -> int:
-        if offset < subscriber.starts[source]:
-            return min(end, subscriber.starts[source])
-        for first, stop, value in subscriber.maps[source].runs(offset, min(end, offset + 64 * RangeMap.PAGE)):
-            if value & STATE_MASK < DONE:
-                return first
-            offset = stop
-        return offset
-
     @property
     def tells_ids(self) -> bool:
         """True if every record must be scanned before it may be finished."""
         return self._parents is not None
 
-    @property
-    def ready(self) -> int:
-        """Number of ready records of the subscriber that has the fewest."""
-        return min(subscriber.counts[READY] for subscriber in self.subscribers.values())
+    def has_ready(self, count: int) -> bool:
+        """Return True if each subscriber has as many ready records."""
+        fewest = count
+        for subscriber in self.subscribers.values():
+            fewest = min(fewest, subscriber.counts[READY])
+        return fewest >= count
 
     # ── what the scanner finds ────────────────────────────────────────────────────────────────────
 

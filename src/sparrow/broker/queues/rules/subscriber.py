@@ -38,13 +38,13 @@ from sparrow.broker.queues.rules.record_state import (
     MOVING,
     NO_LEVEL,
     OFFSET_MASK,
+    PERSISTED,
     READY,
     SOURCE_SHIFT,
     STATE_MASK,
     UNKNOWN,
     count_of,
     level_of,
-    must_be_persisted,
 )
 from sparrow.broker.queues.rules.settlement import DELIVERY_LIMIT, REJECTED
 from sparrow.broker.queues.rules.timers import Timers
@@ -323,7 +323,7 @@ class SubscriberState:
         """Number of offsets to look at beyond the limit, where popped ranges turned out not to be
         ready.
         """
-        while limit > 0:
+        while limit > 0 and self.ready.records:
             found = self.ready.pop(limit + stride, sources)
             if found is None:
                 break
@@ -355,11 +355,12 @@ class SubscriberState:
 
     def still_leased(self, grant: Grant) -> bool:
         """Return True if all records of a grant still have its lease."""
-        lease = self.leases.by_number.get(grant.lease)
-        return lease is not None and all(
-            value >> LEASE_SHIFT == grant.lease and value & STATE_MASK == LEASED
-            for _, _, value in self.maps[grant.source].runs(grant.first, grant.end)
-        )
+        if grant.lease not in self.leases.by_number:
+            return False
+        for _, _, value in self.maps[grant.source].runs(grant.first, grant.end):
+            if value >> LEASE_SHIFT != grant.lease or value & STATE_MASK != LEASED:
+                return False
+        return True
 
     # ── settling ──────────────────────────────────────────────────────────────────────────────────
 
@@ -645,8 +646,9 @@ class SubscriberState:
 
     def _end(self, source: int, first: int, end: int, *, failed: bool) -> None:
         """Unblock records that waited for these."""
-        for ref in self._overdue_of(source, first, end):
-            del self._overdue[ref]
+        if self._overdue:
+            for ref in self._overdue_of(source, first, end):
+                del self._overdue[ref]
         if self.tells_finished:
             self.finished.append((source, first, end, failed))
         if self.orders_keys:
@@ -658,21 +660,19 @@ class SubscriberState:
                 ):
                     next_ref = self.key_order.leave(next_ref)
 
+    def finished_until(self, source: int, offset: int) -> int:
+        """Return the first offset from `offset` on whose record is not finished."""
+        offset = max(offset, self.starts[source])
+        ranges = self.maps[source]
+        while True:
+            value, end = ranges.run_at(offset)
+            if value & STATE_MASK < DONE:
+                return offset
+            offset = end
+
     def advance(self, source: int) -> None:
         """Move the start behind finished records."""
-        start = self.starts[source]
-        # The usual case where the order is not that of the log.
-        if self.maps[source].get(start) & STATE_MASK < DONE:
-            return
-        while True:
-            moved = start
-            for _, end, value in self.maps[source].runs(start, start + 16 * RangeMap.PAGE):
-                if value & STATE_MASK < DONE:
-                    break
-                moved = end
-            if moved == start:
-                break
-            start = moved
+        start = self.finished_until(source, self.starts[source])
         if start == self.starts[source]:
             return
         page = self.starts[source] >> RangeMap.PAGE_BITS
@@ -689,12 +689,15 @@ class SubscriberState:
         call it again.
         """
         room = limit
-        for time_ms, number in self.leases.timers.pop_due(now_ms, limit):
-            room = self._due(number, time_ms, now_ms, room)
-        for _, ref in self.delivery_timers.pop_due(wall_ms, limit):
-            self._deliverable(ref)
-        for time_ms, ref in self.expiry_timers.pop_due(wall_ms, limit):
-            self._expired(ref, time_ms)
+        if now_ms >= self.leases.timers.earliest:
+            for time_ms, number in self.leases.timers.pop_due(now_ms, limit):
+                room = self._due(number, time_ms, now_ms, room)
+        if wall_ms >= self.delivery_timers.earliest:
+            for _, ref in self.delivery_timers.pop_due(wall_ms, limit):
+                self._deliverable(ref)
+        if wall_ms >= self.expiry_timers.earliest:
+            for time_ms, ref in self.expiry_timers.pop_due(wall_ms, limit):
+                self._expired(ref, time_ms)
         if self.orders_keys:
             self._admit_deferred()
 
@@ -771,7 +774,7 @@ class SubscriberState:
         if new >> LEASE_SHIFT and not keeps_lease:
             self.leases.join(new, source, first, end)
         self.maps[source].set(first, end, new)
-        if must_be_persisted(old) or must_be_persisted(new):
+        if old & PERSISTED[old & STATE_MASK] or new & PERSISTED[new & STATE_MASK]:
             self._touch(source, first, end)
 
     def _touch(self, source: int, first: int, end: int) -> None:

@@ -41,6 +41,9 @@ _SEARCHED_SHIFT: Final = 3
 """Searching eight bytes for one name takes as long as decompressing one and searching it for
 all.
 """
+_LITTLE_BYTES: Final = 2048
+"""For so little, one expression over all names is faster than a search for each."""
+_ANY_NAME: Final = re.compile(b"|".join(map(re.escape, QUEUE_HEADERS)))
 _MIN_PROOF_BYTES: Final = 2048
 """Smaller batches are searched for the names at once."""
 _SEARCHED_BYTES: Final = 192
@@ -79,6 +82,29 @@ class Batch(NamedTuple):
     def timestamp(self) -> int | None:
         """The time of all its records, if they share it because the log set it."""
         return self.max_timestamp if self.attributes & _LOG_APPEND_TIME else None
+
+
+def are_plain(data: bytes | memoryview, first: int, next_offset: int) -> bool:
+    """Return True if the data is little, and shows at first sight that it is plain batches with
+    exactly the records [first, next_offset): messages that were published one by one.
+    """
+    size = len(data)
+    if size > _LITTLE_BYTES or _ANY_NAME.search(data) is not None:
+        return False
+    position, due = 0, first
+    while position + HEADER_BYTES <= size:
+        base, length, magic, attributes, last_delta, _, _, count = _HEADER.unpack_from(data, position)
+        if (
+            base != due
+            or magic != _MAGIC
+            or attributes & (_COMPRESSION | _CONTROL)
+            or count != last_delta + 1
+            or length < HEADER_BYTES - OVERHEAD_BYTES
+        ):
+            return False
+        position += OVERHEAD_BYTES + length
+        due += count
+    return position == size and first < due == next_offset
 
 
 class Batches:
@@ -166,11 +192,6 @@ class _Next(NamedTuple):
     is_found: bool
 
 
-_SMALL_BYTES: Final = 2048
-"""For so little, one expression over all names is faster than a search for each."""
-_ANY_NAME: Final = re.compile(b"|".join(map(re.escape, QUEUE_HEADERS)))
-
-
 class _Names:
     """Positions of the well-known names in the data. Queried from its beginning to its end, so each
     byte is searched once for each name.
@@ -182,9 +203,6 @@ class _Names:
         self._raw = raw
         self._next = dict.fromkeys(QUEUE_HEADERS, _Next(0, is_found=False))
         self._nearest = 0
-        # a message published by itself
-        if len(raw) <= _SMALL_BYTES and _ANY_NAME.search(raw) is None:
-            self._nearest = len(raw)
 
     def occur(self, start: int, end: int) -> bool:
         """Return True if one of the names begins in [start, end)."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import CorruptBatch
 from sparrow.broker.queues.rules.delivery_info import DeliveryInfo
-from sparrow.broker.queues.scan.batches import Batches
+from sparrow.broker.queues.scan.batches import Batches, are_plain
 from sparrow.records.varint import decode_varint, decode_varlong
 from sparrow.records.wellknown import (
     DEFAULT_PRIORITY,
@@ -91,7 +91,7 @@ def look(
     interest: Interest = NO_INTEREST,
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Iterator[Piece]:
-    """Yield the records of [first, next_offset), in pieces that cover exactly these offsets in
+    """Return the records of [first, next_offset), in pieces that cover exactly these offsets in
     order.
 
     Args:
@@ -99,7 +99,14 @@ def look(
             are no records then. Offsets before `first` or from `next_offset` on are left out.
         max_bytes: a batch that becomes larger when it is decompressed counts as plain.
     """
-    batches = Batches(data, max_bytes, looks_always=any(interest))
+    looks_always = any(interest)
+    if not looks_always and are_plain(data, first, next_offset):
+        return iter(((first, next_offset, None),))
+    return _pieces(Batches(data, max_bytes, looks_always=looks_always), first, next_offset)
+
+
+def _pieces(batches: Batches, first: int, next_offset: int) -> Iterator[Piece]:
+    """Yield pieces as `look`: plain neighbours are joined."""
     plain_from = plain_to = first
     for piece in _single_pieces(batches, first, next_offset):
         is_plain = piece[2] is None

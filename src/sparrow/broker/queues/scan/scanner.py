@@ -155,7 +155,7 @@ class Scanner:
 
     def consumed(self) -> None:
         """Scan further if fewer records are ready than were."""
-        if self._is_behind and self._state.ready < SCAN_AHEAD:
+        if self._is_behind and not self._state.has_ready(SCAN_AHEAD):
             self._is_behind = False
             self._schedule()
 
@@ -185,7 +185,7 @@ class Scanner:
         self._is_scheduled = False
         if self._is_closed or not self._queue:
             return
-        if self._state.ready >= SCAN_AHEAD:
+        if self._state.has_ready(SCAN_AHEAD):
             self._is_behind = True
             return
         source = self._queue[0]
@@ -221,8 +221,8 @@ class Scanner:
         if source.pieces is None and not self._read(source):
             return
         assert source.pieces is not None  # otherwise `_read` has refused
-        now_ms, wall_ms = round(self._clock.monotonic() * 1000), self._clock.wall_ms()
-        until = self._clock.monotonic() + _SLICE_S
+        now_s, wall_ms = self._clock.monotonic(), self._clock.wall_ms()
+        now_ms = round(now_s * 1000)
         while True:
             piece = next(source.pieces, None)
             if piece is None:
@@ -234,7 +234,7 @@ class Scanner:
                     self._queue.rotate(-1)
                 break
             self._state.found(source.number, *piece, now_ms=now_ms, wall_ms=wall_ms)
-            if self._clock.monotonic() > until:
+            if self._clock.monotonic() > now_s + _SLICE_S:
                 break
         self._found()
 
@@ -250,11 +250,11 @@ class Scanner:
         if chunk is None:
             self._reading = asyncio.get_running_loop().create_task(self._read_cold(source, offset))
             return False
-        self._take(source, offset, chunk)
+        self._take(source, offset, end, chunk)
         return source.pieces is not None
 
-    def _take(self, source: QueueSource, offset: int, chunk: Chunk) -> None:
-        readable = source.readable(chunk, offset, committed=self._committed)
+    def _take(self, source: QueueSource, offset: int, end: int, chunk: Chunk) -> None:
+        readable = source.committed(chunk, offset, end) if self._committed else chunk
         if readable.next_offset <= offset:  # the records there belong to an open transaction
             self._queue.popleft()
             source.wait()
@@ -266,7 +266,7 @@ class Scanner:
         try:
             chunk = await source.partition.log.read(offset, self._read_bytes)
             if self._queue and self._queue[0] is source and self._state.scanned[source.number] == offset:
-                self._take(source, offset, chunk)
+                self._take(source, offset, source.visible_end(committed=self._committed), chunk)
         except OffsetOutOfRange:
             pass  # the next slice finds it, too, and handles it
         except SparrowError as error:
