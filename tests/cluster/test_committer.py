@@ -13,6 +13,7 @@ from sparrow.base.clock import ManualClock, SystemClock
 from sparrow.base.errors import Overloaded, SparrowError
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
+from sparrow.cluster import journal as journals
 from sparrow.cluster.committer import CommitOptions
 from sparrow.cluster.errors import NotOwner
 from sparrow.cluster.ledger_model import LedgerFaults
@@ -56,6 +57,24 @@ async def test_everything_that_waits_is_one_commit() -> None:
     )
     assert [results[0].last_offset, results[3].last_offset, results[4].last_offset] == [1, 0, 2]
     assert bench.ledger.commits == 1
+    await shard.close()
+
+
+async def test_a_record_of_the_journal_that_fails_takes_those_along_that_wait_for_space(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journals, "SPACE_BYTES", 100)
+    bench = ShardBench()
+    shard = bench.open()
+    journal = shard.logs.open_journal(None)
+    await journal.begin()
+    first, second = journal.append(bytes(80)), journal.append(bytes(80))
+    shard.committer._fail(Overloaded("the ledger does not answer"))
+    for each in (first, second):
+        with pytest.raises(Overloaded):
+            await each
+    journal.release(journal.mark())
+    await journal.append(b"later")
     await shard.close()
 
 

@@ -54,3 +54,26 @@ async def test_a_wait_ends_with_its_time() -> None:
     assert not await waiters.wait(lambda: True, 0.01)
     assert not await waiters.wait(lambda: True, 0)
     assert len(waiters) == 0
+
+
+async def test_a_consumer_that_goes_away_takes_no_wake_up() -> None:
+    waiters = Waiters(lambda: waiters.wake(1))
+    first = asyncio.create_task(waiters.wait(lambda: True, 60))
+    second = asyncio.create_task(waiters.wait(lambda: True, 60))
+    await asyncio.sleep(0)
+    first.cancel()
+    waiters.wake(1)
+    async with asyncio.timeout(10):
+        assert await second
+
+
+async def test_a_consumer_whose_time_is_over_takes_no_wake_up() -> None:
+    waiters = Waiters(lambda: waiters.wake(1))
+    first = asyncio.create_task(waiters.wait(lambda: True, 60))
+    second = asyncio.create_task(waiters.wait(lambda: True, 60))
+    await asyncio.sleep(0)
+    next(iter(waiters._waiting)).set_result(False)  # as its timer does
+    waiters.wake(1)
+    async with asyncio.timeout(10):
+        assert await second
+    assert not await first

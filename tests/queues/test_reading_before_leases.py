@@ -61,6 +61,23 @@ async def test_records_wait_for_their_lease_however_early_they_are_read(work: Wo
         assert values(await waiting) == [b"0"]
 
 
+class FullMemory:
+    """Memory of which nothing is free."""
+
+    async def take(self, wanted_bytes: int, least_bytes: int = 0) -> int:
+        raise AssertionError(f"{wanted_bytes} bytes were asked for, at least {least_bytes}")
+
+    def resize(self, size_bytes: int) -> None:
+        assert size_bytes == 0
+
+
+@pytest.mark.parametrize("wait_ms", [0, 10])
+async def test_a_lease_of_an_empty_queue_takes_no_memory(work: Work, wait_ms: int) -> None:
+    await work.create("jobs")
+    consumer = await work.consumer("jobs")
+    assert await consumer.lease(1, wait_ms=wait_ms, memory=FullMemory()) == []
+
+
 async def test_records_that_do_not_fit_were_not_delivered(work: Work) -> None:
     await work.create("jobs")
     for number in range(4):

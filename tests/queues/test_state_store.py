@@ -15,8 +15,9 @@ from tests.conformance.meta_store import MetaStoreConformance
 from tests.queues.work import Work, ack, take
 
 from sparrow.base.errors import ConditionFailed, DiskFull, SparrowError
-from sparrow.broker.queues.persistence import state_store
+from sparrow.broker.queues.persistence import state_store, state_writer
 from sparrow.broker.queues.persistence.state_store import StateStore
+from sparrow.broker.queues.persistence.state_writer import StateWriter
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.sqlite import SqliteMetaStore
 from sparrow.meta.store import ABSENT, Delete, Entry, MetaStore, Put, Write
@@ -123,6 +124,43 @@ async def test_a_large_batch_goes_to_the_meta_store_and_those_behind_it_wait_for
     await small
     machine.fs.crash()
     assert (await values(await machine.start()))["b"] == b"2"
+
+
+async def test_a_refused_page_does_not_come_back_over_a_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_writer, "RETRY_S", 0.001)
+    machine = Machine()
+    store = await machine.start()
+    await store.append([Put("page", "first", b"")])
+    write, entered, goes_on = machine.meta.write, asyncio.Event(), asyncio.Event()
+
+    async def fail_once(writes: Sequence[Write]) -> None:
+        machine.meta.write = write  # type: ignore[method-assign] # the disk has room again
+        entered.set()
+        await goes_on.wait()
+        raise DiskFull("no room")
+
+    machine.meta.write = fail_once  # type: ignore[method-assign,assignment]
+    filling = [store.append([Put("page", "x", bytes(4000))])]
+    while not store._journal._is_stuck:  # type: ignore[attr-defined]
+        filling.append(store.append([Put("page", "x", bytes(4000))]))
+        await asyncio.sleep(0)
+    await entered.wait()
+    pages: list[Write] = []
+    writer = StateWriter(store, lambda: [pages.pop()] if pages else [])
+    flushed: list[asyncio.Future[None]] = []
+    for value in (b"old", b"new" * 10_000):  # the second is too large for the journal
+        pages.append(Put("page", "p", value))
+        flushed.append(writer.flushed())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    goes_on.set()
+    with pytest.raises(DiskFull):
+        await flushed[0]
+    await flushed[1]
+    await asyncio.sleep(0.05)  # what was refused is tried again
+    await asyncio.gather(*filling, return_exceptions=True)
+    machine.fs.crash()
+    assert (await values(await machine.start()))["p"] == b"new" * 10_000
 
 
 async def test_a_checkpoint_that_fails_is_tried_again_and_loses_nothing(

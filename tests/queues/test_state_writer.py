@@ -75,3 +75,59 @@ async def test_changes_behind_two_writes_are_one_more_when_the_first_ends() -> N
         end(None)
     assert await asyncio.gather(*waiting) == [0, 1, 2, 3]
     await writer.drop()
+
+
+async def two_writes_of_a_page(store: HeldStore) -> tuple[StateWriter, asyncio.Future[None]]:
+    """Return a writer with two writes of one page under way, and the future of the newer one."""
+    pages: list[Write] = []
+    writer = StateWriter(cast("StateStore", store), lambda: [pages.pop()] if pages else [])
+    for value in (b"old", b"new"):
+        pages.append(Put("page", "p", value))
+        flushed = writer.flushed()
+        await asyncio.sleep(0)
+    assert [len(batch) for batch in store.batches] == [1, 1]
+    return writer, flushed
+
+
+def retried(store: HeldStore) -> list[bytes]:
+    return [write.value for batch in store.batches[2:] for write in batch if isinstance(write, Put)]
+
+
+async def test_a_write_that_failed_is_not_tried_again_over_a_newer_one_that_is_stored() -> None:
+    store = HeldStore()
+    writer, newer = await two_writes_of_a_page(store)
+    store.ends[0](DiskFull("no room"))
+    store.ends[1](None)
+    await newer
+    writer.changed()
+    await asyncio.sleep(0)
+    assert retried(store) == []
+    await writer.drop()
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_of_two_writes_that_failed_the_newer_one_is_tried_again(order: tuple[int, int]) -> None:
+    store = HeldStore()
+    writer, newer = await two_writes_of_a_page(store)
+    for number in order:
+        store.ends[number](DiskFull("no room"))
+    with pytest.raises(DiskFull):
+        await newer
+    writer.changed()
+    await asyncio.sleep(0)
+    assert retried(store) == [b"new"]
+    store.ends[2](None)
+    await writer.drop()
+
+
+async def test_close_and_drop_wait_for_the_same_writes() -> None:
+    store = HeldStore()
+    writer, _ = await two_writes_of_a_page(store)
+    closing = asyncio.ensure_future(writer.close())
+    await asyncio.sleep(0)
+    dropping = asyncio.ensure_future(writer.drop())
+    await asyncio.sleep(0)
+    for end in store.ends:
+        end(None)
+    async with asyncio.timeout(10):
+        await asyncio.gather(closing, dropping)

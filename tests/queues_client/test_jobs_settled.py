@@ -557,3 +557,58 @@ async def test_pending_settlements_fail_when_the_client_ends(fake: FakeBroker) -
         waiting = job.ack()
     with pytest.raises((ConnectionLost, NotLeased)):
         await waiting
+
+
+@pytest.mark.parametrize("is_one_lease", [False, True])
+async def test_a_worker_that_waits_gets_the_room_that_another_has_freed(is_one_lease: bool) -> None:
+    """Five workers, room for five jobs: all are at work, although the first has settled one."""
+    fake = FakeBroker()
+    await fake.start()
+    held: list[int] = []
+    done = asyncio.Event()
+
+    async def work(queue: Queue) -> None:
+        async for job in queue:
+            if job.offset:  # all but the first take long
+                held.append(job.offset)
+                await done.wait()
+            await job.ack()
+
+    async with client_of(fake.url) as client:
+        queue = client.queue("jobs", prefetch=5)
+        tasks = [asyncio.create_task(work(queue)) for _ in range(5)]
+        await asyncio.sleep(0.05)
+        fake.add(b"0")
+        await asyncio.sleep(0.05)
+        if is_one_lease:
+            fake.add(b"1", b"2", b"3", b"4", b"5")
+        else:
+            for number in range(1, 6):
+                fake.add(b"%d" % number)
+                await asyncio.sleep(0.02)
+        await until(lambda: sorted(held) == [1, 2, 3, 4, 5])
+        done.set()
+        await asyncio.sleep(0.05)
+        queue.stop()
+        await asyncio.gather(*tasks)
+        await queue.close()
+    await fake.stop()
+
+
+async def test_an_iteration_that_is_cancelled_while_its_queue_closes_ends_as_cancelled() -> None:
+    fake = FakeBroker()
+    await fake.start()
+
+    async def work(queue: Queue) -> None:
+        async for _ in queue:
+            pass
+
+    async with client_of(fake.url) as client:
+        queue = client.queue("jobs")
+        task = asyncio.create_task(work(queue))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await queue.close()
+        await asyncio.wait([task], timeout=20)
+        assert task.cancelled()
+    await fake.stop()

@@ -294,6 +294,7 @@ def _within(records: list[Record], ranges: list[Range]) -> list[Record]:
     """Return the records whose offsets are in the ranges; both are sorted."""
     if (
         records
+        and ranges
         and ranges[0][0] <= records[0].offset
         and records[-1].offset <= ranges[-1][1]
         and (len(ranges) == 1 or all(before[1] + 1 == after[0] for before, after in pairwise(ranges)))

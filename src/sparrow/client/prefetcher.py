@@ -131,8 +131,12 @@ class Prefetcher(Consumer):
                 job: LeasedRecord = jobs.popleft()
             except IndexError:  # another thread was faster
                 continue
-            if self._arrivals and (jobs or self._leases):
-                self._wake()
+            if self._arrivals:
+                if jobs or self._leases:
+                    self._wake()
+                elif 0 < self._free >= self._outstanding / 3 and not self._is_flushing:
+                    # Others wait, and nobody else would ask for more.
+                    self.loop.call_soon_threadsafe(self.give_credit)
             lease = job.lease
             if lease.latest_deadline > now and not (lease.lost and job.is_lost):
                 return job
@@ -154,7 +158,8 @@ class Prefetcher(Consumer):
             await future
         except asyncio.CancelledError:
             if future.cancelled():
-                self._arrivals.remove(future)
+                with suppress(ValueError):  # woken in the same iteration
+                    self._arrivals.remove(future)
             else:
                 self._wake()
             raise

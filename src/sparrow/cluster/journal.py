@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError, StorageFailed
@@ -102,7 +103,12 @@ class LedgerJournal:
         self._sizes.append((self._next, len(record)))
         self._used_bytes += len(record)
         self._next += 1
-        group.settlements.append(then)
+        group.settlements.append(partial(self._ended, then))
+
+    def _ended(self, then: Settle, error: SparrowError | None) -> None:
+        then(error)
+        if error is not None:  # it takes those behind it along
+            self.refuse_waiting(error)
 
     def committed(self, first: int, count: int, payload: CommitPayload) -> None:
         """See `CommittedJournal`."""

@@ -204,7 +204,7 @@ class Queue:
             self.scanner.catch_up(at_once=not wait_ms)
             room_bytes = max_bytes
             # a consumer that waits for records must not hold memory for them
-            if memory is not None and (not wait_ms or may_take()):
+            if memory is not None and may_take():
                 taken_bytes = await memory.take(max(max_bytes, _BATCH_BYTES), _BATCH_BYTES)
                 room_bytes = max(1, min(max_bytes, taken_bytes))
             grants: list[Grant] = []

@@ -139,9 +139,10 @@ class QueueSource:
                 if end > chunk.next_offset:
                     break
                 index += 1
-            data = chunk.data
-            if wanted != [(chunk.base_offset, chunk.next_offset)]:
-                data = self._excerpter.excerpts(data, wanted, self.partition.id)
+            if wanted == [(chunk.base_offset, chunk.next_offset)]:
+                data = bytes(chunk.data)  # no copy, unless it is a part of something larger
+            else:
+                data = self._excerpter.excerpts(chunk.data, wanted, self.partition.id)
             parts.append(data)
             room -= len(data)
             if index == len(ranges):

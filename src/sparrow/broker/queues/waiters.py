@@ -54,12 +54,11 @@ class Waiters:
         for future, may_take in self._waiting.items():
             if len(woken) >= records:
                 break
-            if may_take():
+            if not future.done() and may_take():  # else its caller goes away
                 woken.append(future)
         for future in woken:
             del self._waiting[future]
-            if not future.done():
-                future.set_result(True)
+            future.set_result(True)
 
     def wake_all(self) -> None:
         """Wake all: something other than records changed."""

@@ -211,8 +211,10 @@ class NativeConnection(Connection["NativeContext"], asyncio.Protocol):
             if self.protocol.may_send(m.Goodbye):
                 self.send(m.Goodbye())
         protocol = self.protocol
-        if protocol.queued and not transport.is_closing():
-            write_pieces(transport, protocol.data_to_send())
+        if protocol.queued:
+            pieces = protocol.data_to_send()
+            if not transport.is_closing():
+                write_pieces(transport, pieces)
         if protocol.state is State.CLOSED:
             if protocol.goodbye_received:
                 self.close()

@@ -141,11 +141,12 @@ class StateStore:
             while self._held:
                 writes, record, then = self._held[0]
                 if self._is_begun and len(record) <= self._journal.max_record_bytes:
+                    self._held.popleft()
                     self._append(writes, record, then)
                 else:
                     await self._save(writes)
+                    self._held.popleft()
                     then(None)
-                self._held.popleft()
         except SparrowError as error:
             self._fail_held(error)
         except Exception:  # noqa: BLE001 - a bug must not leave consumers waiting for ever

@@ -143,8 +143,9 @@ class StateWriter:
 
     async def _settled(self) -> None:
         if self._under_way:
-            self._ended_one = asyncio.get_running_loop().create_future()
-            await self._ended_one
+            if self._ended_one is None or self._ended_one.done():
+                self._ended_one = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._ended_one])
         await asyncio.sleep(0)
 
     def _schedule(self) -> None:
@@ -181,13 +182,20 @@ class StateWriter:
             )
 
     def _ended(self, write: _UnderWay, error: SparrowError | None) -> None:
-        self._under_way.remove(write)
+        number = self._under_way.index(write)
+        # An older write that fails must not be tried again over what this one has.
+        for older in self._under_way[:number]:
+            older.entries = {key: each for key, each in older.entries.items() if key not in write.entries}
+        del self._under_way[number]
         if error is None:
             for future, result in write.waiting:
                 if not future.done():  # else the caller is gone
                     future.set_result(result)
         else:
-            self._failed |= write.entries
+            newer = [each.entries for each in self._under_way[number:]]
+            for key, entry in write.entries.items():
+                if not any(key in entries for entries in newer):
+                    self._failed[key] = entry
             self._fail(write.waiting, error)
         if self._ended_one is not None:
             end_future(self._ended_one, None)
