@@ -106,7 +106,7 @@ async def test_a_write_that_failed_is_not_tried_again_over_a_newer_one_that_is_s
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-async def test_of_two_writes_that_failed_the_newer_one_is_tried_again(order: tuple[int, int]) -> None:
+async def test_the_newer_of_two_writes_that_failed_is_tried_again(order: tuple[int, int]) -> None:
     store = HeldStore()
     writer, newer = await two_writes_of_a_page(store)
     for number in order:
