@@ -21,7 +21,6 @@ from sparrow.base.errors import InvalidArgument, NotLeased, UnknownQueue
 from sparrow.client.client import Client
 from sparrow.client.job import Job
 from tests.client.frontends import Frontend, Proxy, client_of
-from tests.queues.held import counted
 from tests.queues_client.test_jobs_settled import take
 
 
@@ -55,27 +54,22 @@ async def test_a_queue_is_made_published_to_and_worked_off(client: Client) -> No
         assert (statistics.acknowledged, statistics.unfinished) == (1, 0)
 
 
-async def test_an_acknowledgement_and_the_next_lease_are_one_write(
-    client: Client, frontend: Frontend
-) -> None:
+async def test_an_acknowledgement_and_the_next_lease_are_one_sync(client: Client, frontend: Frontend) -> None:
     await client.admin.create_queue("q", partitions=1)
+    syncs = frontend.broker.parts.queue_registry.sync_times
+    begun = 0
     async with client.queue("q", prefetch=1) as queue:
-        for number in range(12):
+        for number in range(32):
             await queue.publish(b"%d" % number)
         taken = 0
         async for job in queue:
             await job.ack()
             taken += 1
             if taken == 1:
-                with counted(frontend.broker.parts.queue_registry.get("q")) as writes:
-                    async for other in queue:
-                        await other.ack()
-                        taken += 1
-                        if taken == 11:
-                            break
+                begun = syncs.count
+            if taken == 31:
                 break
-    # one for each, and one for the first or the last, of which the other half came alone
-    assert len(writes) <= 11
+    assert syncs.count - begun <= 40  # one for each message; some more, where the machine was slow
 
 
 async def test_messages_say_when_and_how_urgently_they_are_delivered(client: Client) -> None:

@@ -214,7 +214,7 @@ class Consumer:
         """Handle settled or expired records of leases."""
 
     def give_credit(self) -> None:
-        """Let the broker push more, when settlements are sent."""
+        """Let the broker push more, after settlements were sent."""
 
     def stale(self, now: float) -> None:
         """Release leases that were not handed out and are getting old."""
@@ -259,17 +259,15 @@ class Consumer:
             self._settlements.add((key, first, last, QUIET))
 
     def _flush(self) -> None:
-        """Send what was settled, and the credit that it frees, in one write. The credit goes first:
-        so the broker's next lease is written together with these settlements.
-        """
+        """Send what was settled, and the credit that it frees, in one write."""
         self._is_flushing = False
         if self.failure is not None:
             return
         self._settlements.build(self.loop.time() + self._call_timeout_s)
         if self._expiry_timer is None and not self._settlements.is_empty:
             self._watch_deadlines()
-        self.give_credit()
         self._send_settlements()
+        self.give_credit()
         if self.connection is not None:
             self.connection.flush()
 

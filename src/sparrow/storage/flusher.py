@@ -17,10 +17,9 @@ A call that takes longer than `SLOW_SECONDS` sends the next ones to the thread, 
 doubles until one is quick again: a slow device holds up the loop for one sync in two seconds at
 most.
 
-A record and its lease, or an acknowledgement and the lease that follows from it, share one sync:
-the loop begins it in the iteration after the request. Where the loop waits for the device, and
-where the next sync was asked for while one was under way, it begins when an iteration has passed in
-which nobody asked, after `_ITERATIONS` at the latest.
+The loop syncs when an iteration has passed in which nobody asked, after `_ITERATIONS` at the
+latest: what follows from each other, such as a record and its lease, or an acknowledgement and the
+lease for which the client gives credit behind it, shares one sync.
 
 Logs with appends and without a requested sync are synced `interval_ms` after the first such append,
 a few at a time, so that they do not delay requested syncs.
@@ -149,7 +148,6 @@ class Flusher:
         it (`Syncable.after_sync`).
         """
         self._starts = starts
-        self._iterations = 0
 
     def request(self, log: Syncable) -> None:
         """Sync `log` as soon as a thread is free, or the loop."""
